@@ -28,11 +28,11 @@ from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.planning import plan
 from tfbuild.planning.request import resolve_fleet, resolve_plan
-from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
+from tfcore.settings import ROOT, Paths
 from tfwheels.keys import SigningKey
 
 # What a test is not about is the release that the machine's own sources are of.

@@ -16,11 +16,11 @@ from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.kernels.profiles import RankedCallSite
 from tfbench.kernels.timings import Bench, TimingStage, group_series, time_call_sites
 from tfbench.result_table import ResultTable
-from tfbuild import console, settings
-from tfbuild.comparisons.host import read_host
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import TensorwrightError
-from tfbuild.records import hash_record
+from tfcore import console, settings
+from tfcore.comparisons.host import read_host
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import TensorwrightError
+from tfcore.records import hash_record
 
 SHAPES = Path(__file__).with_name("shapes.csv")
 HEADINGS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfbench.arms.lever_table import BF16, SEARCHED
-from tfbuild.option import option
+from tfcore.option import option
 
 ALL = "all"
 TRAIN = "train"

@@ -34,18 +34,19 @@ from tfbench.reports import selfcheck_text
 from tfbench.reports.reporting import write_reports
 from tfbench.result_table import format_result
 from tfbench.tuning.trial import try_out
-from tfbuild import console, durations, host_cpu, missing_tools, settings
 from tfbuild import handlers as builds
+from tfbuild import host_cpu, missing_tools
 from tfbuild.commands import Request
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.comparisons.effort import Effort
-from tfbuild.comparisons.host import read_host
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import HarnessError, UsageError
-from tfbuild.records import format_now, save, write_atomic
-from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
+from tfcore import console, durations, settings
+from tfcore.comparisons.comparison import Comparison
+from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.host import read_host
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import HarnessError, UsageError
+from tfcore.records import format_now, save, write_atomic
+from tfcore.settings import Paths
 
 PROGRAM_SHA256 = f"{PROGRAM}_SHA256"
 """Hash of the user's file, so that a run does not continue with a changed file."""

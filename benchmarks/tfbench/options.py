@@ -10,12 +10,12 @@ from tfbench.commands import ALL
 from tfbench.inside.phases import INFER, TRAIN
 from tfbench.inside.workload_name import format_own_name, parse_name
 from tfbench.inside.workloads import NAMES, SETS, UnknownWorkloadError, expand_names, find_workload
-from tfbuild import console
-from tfbuild.console import suggest_spelling
-from tfbuild.errors import UsageError
-from tfbuild.records import hash_record
-from tfbuild.settings import expand_home, expand_paths
 from tfbuild.upstream.download import hash_file
+from tfcore import console
+from tfcore.console import suggest_spelling
+from tfcore.errors import UsageError
+from tfcore.records import hash_record
+from tfcore.settings import expand_home, expand_paths
 
 MODELS = f"Use the path of a model, or one of {', '.join(NAMES)}"
 ANY = f"Use {', '.join(NAMES)}, or the sets {' and '.join(SETS)}"

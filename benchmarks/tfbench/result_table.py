@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tfbuild.records import format_json
+from tfcore.records import format_json
 
 WIDTH = 120
 

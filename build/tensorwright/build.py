@@ -26,7 +26,7 @@ from tfbuild.commands import (
     TargetsOptions,
     VendorOptions,
 )
-from tfbuild.option import select_options
+from tfcore.option import select_options
 
 GROUP = "build"
 
@@ -43,7 +43,7 @@ def resolve_pgo(pgo: str) -> str:
     if pgo != "workloads":
         return pgo
     from tfbench.engine.workers import PACKAGE
-    from tfbuild import settings
+    from tfcore import settings
 
     return str(settings.prepare_import_root(PACKAGE) / "tfbench" / "inside" / "training.py")
 

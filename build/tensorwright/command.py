@@ -15,7 +15,7 @@ from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
-from tfbuild.option import Option, OptionSubset, build_record, list_options
+from tfcore.option import Option, OptionSubset, build_record, list_options
 
 SCRIPT = "tensorwright"
 """The name of the console script."""
@@ -83,7 +83,7 @@ def command(
     def decorate(function: Callable[..., str | None]) -> Command:
         @functools.wraps(function)
         def run_body(context: Context, **values: str | bool) -> None:
-            from tfbuild.errors import TensorwrightError, UsageError
+            from tfcore.errors import TensorwrightError, UsageError
 
             stop_on_signals()
             try:

@@ -27,7 +27,7 @@ from invoke.tasks import Task
 from invoke.util import helpline
 
 from tensorwright.command import SCRIPT, Command, rewrite_commands
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 INSTALL = "TENSORWRIGHT_INSTALL"
 """The same as settings.INSTALL. Importing settings would slow down --list."""
@@ -293,7 +293,7 @@ def _find_flag_before(
 
 
 def suggest_spelling(word: str, known: Iterable[str]) -> str:
-    from tfbuild import console  # (a slow import, needed only for errors)
+    from tfcore import console  # (a slow import, needed only for errors)
 
     return console.suggest_spelling(word, tuple(known))
 
@@ -311,7 +311,7 @@ def _join_hint(near: str, otherwise: str) -> str:
 
 
 def _suggest_choices(names: Sequence[str]) -> str:
-    from tfbuild import console  # (a slow import, needed only for errors)
+    from tfcore import console  # (a slow import, needed only for errors)
 
     return f"Use {console.format_choices(names)}"
 

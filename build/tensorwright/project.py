@@ -6,7 +6,7 @@ from invoke.exceptions import Exit
 
 from tensorwright.command import command, print_text
 from tfbuild.commands import JSON, ChecksOptions, DoctorOptions, Output
-from tfbuild.option import select_options
+from tfcore.option import select_options
 
 GROUP = "project"
 
@@ -33,11 +33,12 @@ def quickstart(output: Output) -> None:
 @command(GROUP, DoctorOptions, JSON, common=True)
 def doctor(options: DoctorOptions, output: Output) -> None:
     """List the programs that a build needs, and how to install those that are missing."""
-    from tfbuild import missing_tools, settings
+    from tfbuild import missing_tools
+    from tfcore import settings
 
     if options.wheel:
-        from tfbuild.cpus.cpu import read_cpu
         from tfbuild.tools import installed
+        from tfcore.cpus.cpu import read_cpu
 
         installation, text = missing_tools.report_kernels(options.wheel, as_json=output.json)
         print_text(text)

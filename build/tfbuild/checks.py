@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from tfbuild import console, settings
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import FailedTests, ToolError
 from tfbuild.planning.plan import NATIVE, read_native_files
-from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.upstream import releases
+from tfcore import console, settings
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import FailedTests, ToolError
+from tfcore.settings import Paths
 
 TESTED_RELEASE = "2.14.1"
 SLOW = "slow"

@@ -1,7 +1,7 @@
 """The options of the commands that build wheels, each with its default and its help.
 
 The records contain the text that the user typed: an empty option means the default, and lists are
-comma-separated. Standard library only, like tfbuild.option.
+comma-separated. Standard library only, like tfcore.option.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from tfbuild.option import option, required, select_options
+from tfcore.option import option, required, select_options
 
 NEWEST = "newest"
 """The value of --release for the newest release that has kernels."""

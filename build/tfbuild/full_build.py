@@ -6,26 +6,26 @@ import dataclasses
 import os
 from pathlib import Path
 
-from tfbuild import console, settings
 from tfbuild.commands import BuildOptions, Request
-from tfbuild.cpus import cpu
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.errors import UsageError
 from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.machine import checklist, memory, preflight
 from tfbuild.machine.memory import Budget
 from tfbuild.planning import jobs
 from tfbuild.planning.plan import Estimate, Plan
 from tfbuild.planning.request import resolve_fleet
-from tfbuild.records import format_json
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
-from tfbuild.settings import Paths
 from tfbuild.tools import doctor
 from tfbuild.treebuild import build as builder
 from tfbuild.treebuild import site
 from tfbuild.treebuild.build import Order
 from tfbuild.vendoring import declarations
+from tfcore import console, settings
+from tfcore.cpus import cpu
+from tfcore.cpus.compilers import Compiler
+from tfcore.errors import UsageError
+from tfcore.records import format_json
+from tfcore.settings import Paths
 
 NOTHING = BuildOptions()
 _CORE_SECONDS = 40 * 3600

@@ -8,22 +8,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfbuild import console, durations, full_build, plan_text, settings
+from tfbuild import full_build, plan_text
 from tfbuild.auditing import audit
 from tfbuild.auditing.audit import Audit
 from tfbuild.commands import AuditOptions, BuildOptions, Request
-from tfbuild.cpus import cpu
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import (
-    CpuError,
-    DownloadError,
-    HostError,
-    KernelError,
-    RebuildError,
-    UsageError,
-    WheelError,
-)
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import finished_wheels, proof, survey, survey_page
 from tfbuild.kernelbuild import rebuild as rebuilding
@@ -47,11 +35,24 @@ from tfbuild.planning.request import (
     resolve_plan,
     resolve_release,
 )
-from tfbuild.records import convert_record, format_json
-from tfbuild.settings import Paths
 from tfbuild.tools import doctor, emulation, environment
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import hash_file
+from tfcore import console, durations, settings
+from tfcore.cpus import cpu
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import (
+    CpuError,
+    DownloadError,
+    HostError,
+    KernelError,
+    RebuildError,
+    UsageError,
+    WheelError,
+)
+from tfcore.records import convert_record, format_json
+from tfcore.settings import Paths
 
 __all__ = [
     "admit_wheel",

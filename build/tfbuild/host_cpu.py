@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tfbuild.commands import get_default_release
-from tfbuild.cpus import detect
 from tfbuild.planning.defaults import describe_levers
-from tfbuild.records import convert_record, format_json
 from tfbuild.upstream.releases import find_release
+from tfcore.cpus import detect
+from tfcore.records import convert_record, format_json
 
 
 def describe_cpu(*, as_json: bool) -> str:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tfbuild.errors import CommandError, PythonError, ToolError
-from tfbuild.run import run
+from tfcore.errors import CommandError, PythonError, ToolError
+from tfcore.run import run
 
 _ASK = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
 _ASK_S = 30.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tfbuild.records import format_json
-from tfbuild.settings import Paths, expand_home
 from tfbuild.terminal_tables import format_grid
 from tfbuild.tools import doctor, installed
 from tfbuild.tools.installed import InstalledWheel
+from tfcore.records import format_json
+from tfcore.settings import Paths, expand_home
 
 
 def report_needs(paths: Paths, *, tests: bool, as_json: bool) -> tuple[str, bool]:

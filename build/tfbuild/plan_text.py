@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tfbuild import console
 from tfbuild.planning import defaults
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
@@ -14,6 +13,7 @@ from tfbuild.planning.render import render
 from tfbuild.tools.pgo import INSTRUMENT
 from tfbuild.upstream import releases
 from tfbuild.upstream.source import SourcePin
+from tfcore import console
 
 Row = tuple[str, str]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tfbuild.errors import ReleaseError, UsageError
 from tfbuild.planning import defaults, selection
-from tfbuild.records import format_json
-from tfbuild.settings import ROOT
 from tfbuild.terminal_tables import format_grid
 from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.releases import Release
+from tfcore.errors import ReleaseError, UsageError
+from tfcore.records import format_json
+from tfcore.settings import ROOT
 
 LISTINGS = ROOT / "tests" / "data" / "stock"
 """The recorded listings of stock wheels, in a checkout."""

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.features import ARCHITECTURES
-from tfbuild.cpus.targets import find_missing_features, list_targets
-from tfbuild.errors import CpuError, UsageError
-from tfbuild.records import format_json
 from tfbuild.upstream import releases as table
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.features import ARCHITECTURES
+from tfcore.cpus.targets import find_missing_features, list_targets
+from tfcore.errors import CpuError, UsageError
+from tfcore.records import format_json
 
 _WIDEST = 1000
 

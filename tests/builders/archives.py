@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tests.builders.trees import make_tree
 
-from tfbuild.run import run
 from tfbuild.upstream.download import hash_file
+from tfcore.run import run
 
 _SECRET = "changeit"  # noqa: S105  (of a throw-away key store)
 _HTTP = 'load("@bazel_tools//tools/build_defs/repo:http.bzl", "http_archive")\n'

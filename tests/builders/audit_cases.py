@@ -19,17 +19,17 @@ from tests.builders.guards import STAND_IN
 from tests.builders.index_wheels import tuned_for, written
 
 from tfbuild.auditing.libraries import inspect_library
-from tfbuild.cpus import flags
-from tfbuild.cpus.targets import parse_target
 from tfbuild.packing import package_metadata, tuned
 from tfbuild.packing.repack import FILE_MODE, repack
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import encode_digest, read_stem
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.dispatcher import DispatchTarget, build_target
-from tfbuild.records import decode_record
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import hash_file
+from tfcore.cpus import flags
+from tfcore.cpus.targets import parse_target
+from tfcore.records import decode_record
 
 PACKAGE, VERSION = "tensorflow-cpu", "2.14.1"
 TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"

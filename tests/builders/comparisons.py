@@ -8,7 +8,7 @@ from typing import Any
 
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import Contrast
-from tfbuild.comparisons.comparison import (
+from tfcore.comparisons.comparison import (
     SCHEMA,
     Agreement,
     ArmFacts,
@@ -20,10 +20,10 @@ from tfbuild.comparisons.comparison import (
     PhaseTime,
     Speedup,
 )
-from tfbuild.comparisons.effort import Effort, Stop
-from tfbuild.comparisons.host import Host
-from tfbuild.comparisons.interval import Interval, Verdict
-from tfbuild.cpus.cpu import Cpu, Vcpus
+from tfcore.comparisons.effort import Effort, Stop
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval, Verdict
+from tfcore.cpus.cpu import Cpu, Vcpus
 
 BASELINE = "stock"
 FREEDOM = 1e6

@@ -14,7 +14,7 @@ from tfbuild.planning.dispatcher import (
     list_compile_flags,
     render_header,
 )
-from tfbuild.settings import TEMPLATES
+from tfcore.settings import TEMPLATES
 
 KERNEL = """
 static void hidden(float* a, const float* b, const float* c, int n) {

@@ -13,9 +13,9 @@ from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.build_setup import prepare_setup
 from tfbuild.planning.request import resolve_plan
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
+from tfcore.run import run
+from tfcore.settings import Paths
 
 
 def compiled(request: Request, paths: Paths) -> Mapping[str, Path]:

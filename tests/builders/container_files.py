@@ -7,7 +7,7 @@ from tfbuild.commands import Request
 from tfbuild.planning.containers import render_containers
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.request import resolve_fleet
-from tfbuild.settings import TEMPLATES
+from tfcore.settings import TEMPLATES
 
 # Folder in tests/golden → what is asked for, and the vCPUs of its lines.
 CASES: dict[str, tuple[Request, int | None]] = {

@@ -14,8 +14,6 @@ from typing import Literal
 import pytest
 
 from tfbuild.commands import Request
-from tfbuild.cpus.targets import list_targets
-from tfbuild.errors import CompilerError
 from tfbuild.planning.dispatcher import (
     HEADER,
     LIBRARY,
@@ -29,8 +27,10 @@ from tfbuild.planning.dispatcher import (
 )
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.request import resolve_plan
-from tfbuild.run import run
-from tfbuild.settings import TEMPLATES
+from tfcore.cpus.targets import list_targets
+from tfcore.errors import CompilerError
+from tfcore.run import run
+from tfcore.settings import TEMPLATES
 
 Register = Literal["eax", "ebx", "ecx", "edx"]
 

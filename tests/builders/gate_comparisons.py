@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tests.builders import report_comparisons as made_up
 
-from tfbuild.comparisons.comparison import FILE, save
-from tfbuild.comparisons.interval import Interval
 from tfbuild.packing.tuned import Tuned, read_tuned
 from tfbuild.upstream.download import hash_file
+from tfcore.comparisons.comparison import FILE, save
+from tfcore.comparisons.interval import Interval
 from tfwheels.gate import Judgement, judge_comparisons
 
 GAIN = Interval(value=1.3, low=1.2, high=1.4)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from packaging.utils import parse_wheel_filename
 
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.features import filter_codegen
-from tfbuild.cpus.targets import Target, parse_target
 from tfbuild.packing.tuned import KernelLibrary, TreeLibrary, Tuned, TunedTree, UnitConformance
 from tfbuild.packing.wheel import encode_digest
 from tfbuild.planning.plan import Scope
 from tfbuild.upstream.releases import CPU_PACKAGES
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.features import filter_codegen
+from tfcore.cpus.targets import Target, parse_target
 from tfwheels.entry import Entry, WheelKind
 
 MANYLINUX = {

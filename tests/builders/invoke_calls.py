@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tensorwright.commandline import CommandLine
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 # No settings of pip but a test's: it waits for an index that never answers.
 _NO_SETTINGS = ("PIP_EXTRA_INDEX_URL", "PIP_PROXY")

@@ -23,9 +23,9 @@ from tfbench.measuring.observations import (
 from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
 from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.summary import Criteria, collect_arm_facts, summarise_cell, summarise_overall
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.comparisons.effort import Effort
-from tfbuild.cpus.cpu import Vcpus
+from tfcore.comparisons.comparison import Comparison
+from tfcore.comparisons.effort import Effort
+from tfcore.cpus.cpu import Vcpus
 
 WORKLOAD, VCPUS = "mnist_mlp", 2
 STOCK = Arm(name="stock", python=Path("/arms/stock/bin/python"), label="tensorflow-cpu 2.14.1")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.kernels.keep_rules import Series, TimedCallSite
 from tfbench.kernels.profiles import RankedCallSite
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.records import hash_record
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.records import hash_record
 
 FLOAT, INT32 = 1, 3
 TANH = TypedOp(op="Tanh", types=f"T={FLOAT}")

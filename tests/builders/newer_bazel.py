@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.errors import CommandError, DownloadError, TimeLimitError
-from tfbuild.run import run
-from tfbuild.settings import Paths, lock_folder, require_disk
 from tfbuild.upstream import source
+from tfcore.errors import CommandError, DownloadError, TimeLimitError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 BAZEL = "/usr/bin/bazel"
 """Where it lies in that system. Its install base is /usr/share/bazel, as that of Debian's 4.2.3."""
@@ -47,14 +47,10 @@ def sid(paths: Paths) -> Path:
     folder = paths.cache / "roots" / _FOLDER
     if os.geteuid() != 0:
         pytest.skip("only root can make and enter the folder of another system")
-    if folder.is_dir():
-        return folder
-    if shutil.which("debootstrap") is None:
+    if not folder.is_dir() and shutil.which("debootstrap") is None:
         pytest.skip("debootstrap is not installed: apt-get install debootstrap")
-    require_disk(folder.parent, _SPACE_B, "Debian sid with its Bazel")
     try:
-        with lock_folder(folder.parent, "Debian sid"), source.stage_folder(folder) as fresh:
-            _install(fresh)
+        return source.create_folder(folder, _SPACE_B, "Debian sid with its Bazel", _install)
     except (CommandError, DownloadError, TimeLimitError) as error:
         # sid changes several times a day, and a mirror may be between two states.
         pytest.fail(
@@ -62,7 +58,6 @@ def sid(paths: Paths) -> Path:
             f"Run this again in some hours, or copy {folder} from a machine that has it",
             pytrace=False,
         )
-    return folder
 
 
 def _install(fresh: Path) -> None:

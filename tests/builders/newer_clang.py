@@ -10,8 +10,8 @@ import shutil
 
 import pytest
 
-from tfbuild.settings import Paths
 from tfbuild.tools import emulation
+from tfcore.settings import Paths
 
 MAJOR = 19
 

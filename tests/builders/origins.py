@@ -8,7 +8,6 @@ from pathlib import Path
 from markupsafe import _speedups
 
 from tfbuild.commands import Request
-from tfbuild.comparisons.kernels import TypedOp
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
 from tfbuild.kernelbuild.assemble import LinkedLibrary
@@ -18,6 +17,7 @@ from tfbuild.planning.plan import Plan
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.upstream import kernels
 from tfbuild.upstream.source_matching import SourceMatch
+from tfcore.comparisons.kernels import TypedOp
 
 CLANG = "clang@16.0.6"
 

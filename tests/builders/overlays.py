@@ -10,8 +10,8 @@ from tests.builders.dispatchers import install
 from tfbuild.kernelbuild import admission
 from tfbuild.planning.dispatcher import DispatchTarget
 from tfbuild.planning.guard import INIT, amend_init, build_defaults_file, build_guard_files
-from tfbuild.run import Completed, run
 from tfbuild.tools.environment import Environment
+from tfcore.run import Completed, run
 
 PROGRAM = "import tensorflow as tf; print(float(tf.tanh(tf.constant([0.5]))[0]))"
 

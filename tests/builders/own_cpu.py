@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from tfbuild.cpus.cpu import Cpu, read_cpu
-from tfbuild.cpus.targets import Match, match_cpu
 from tfbuild.planning.defaults import load_levers
+from tfcore.cpus.cpu import Cpu, read_cpu
+from tfcore.cpus.targets import Match, match_cpu
 
 ONEDNN_FEATURES = next(lever.unless for lever in load_levers() if lever.name == "onednn")
 """A CPU with one of these has oneDNN on in stock TensorFlow."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfbuild.cpus.cpu import Cpu, parse_cpuinfo
-from tfbuild.settings import ROOT
+from tfcore.cpus.cpu import Cpu, parse_cpuinfo
+from tfcore.settings import ROOT
 
 FOLDER = ROOT / "tests" / "data" / "cpuinfo"
 COMPLETE = sorted(

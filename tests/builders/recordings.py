@@ -12,9 +12,9 @@ from tests.builders.journals import HOST, STOCK, TUNED, entries, paces
 from tfbench.engine.journal import open_journal
 from tfbench.measuring.comparing import KIND, ComparisonSetting
 from tfbench.measuring.samples import KINDS, Entry
-from tfbuild import records
-from tfbuild.comparisons.effort import Effort
-from tfbuild.settings import ROOT
+from tfcore import records
+from tfcore.comparisons.effort import Effort
+from tfcore.settings import ROOT
 
 RECORDINGS = ROOT / "tests" / "data" / "recordings"
 

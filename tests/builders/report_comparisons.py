@@ -17,7 +17,7 @@ from tfbench.costs.bill import Bill, Build, compute_bill, compute_bill_from_tota
 from tfbench.measuring.samples import Sample
 from tfbench.measuring.statistics import Thresholds, choose_verdict
 from tfbench.reports import chapters, cost_section, page, report
-from tfbuild.comparisons.comparison import (
+from tfcore.comparisons.comparison import (
     Agreement,
     ArmFacts,
     ArmFailure,
@@ -32,8 +32,8 @@ from tfbuild.comparisons.comparison import (
     PhaseTime,
     Speedup,
 )
-from tfbuild.comparisons.effort import Effort, Stop
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.effort import Effort, Stop
+from tfcore.comparisons.interval import Interval
 
 THRESHOLD = 0.01
 NOISE = 0.006

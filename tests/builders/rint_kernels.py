@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tests.builders.installed_wheel import Tried
 
-from tfbuild.cpus import compilers
 from tfbuild.kernelbuild.build_setup import unpack_stock
 from tfbuild.planning.plan import NATIVE
-from tfbuild.run import run
-from tfbuild.settings import Paths
+from tfcore.cpus import compilers
+from tfcore.run import run
+from tfcore.settings import Paths
 
 # Rint is registered for few types, and quick to write anew.
 WRONG = """

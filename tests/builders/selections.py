@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tfbuild.comparisons.kernels import KernelRow, TypedOp
 from tfbuild.planning.selection import (
     Selection,
 )
+from tfcore.comparisons.kernels import KernelRow, TypedOp
 
 TANH = TypedOp(op="Tanh", types="T=1")
 

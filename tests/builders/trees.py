@@ -11,10 +11,10 @@ import pytest
 from packaging.version import Version
 
 from tfbuild.planning import render
-from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.releases import load_releases
+from tfcore.settings import ROOT, Paths
 
 LIKE = ROOT / "tests" / "data" / "tensorflow_like"
 FACTS = ROOT / "tests" / "data" / "trees" / "trees.toml"

@@ -9,8 +9,8 @@ from tests.builders.comparisons import with_interval
 
 from tfbench.measuring.statistics import Thresholds, choose_verdict
 from tfbench.tuning.changes import Change, Setup
-from tfbuild.comparisons.comparison import Agreement, ComparedCell, Speedup
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.comparison import Agreement, ComparedCell, Speedup
+from tfcore.comparisons.interval import Interval
 
 NOISE = 0.01
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from tfbuild import records
 from tfbuild.upstream.download import hash_file
 from tfbuild.vendoring.vendor_folder import LOCK, SCHEMA, VendoredFile, VendorLock, compute_lock_key
+from tfcore import records
 
 FILES = {
     "repository_cache/content_addressable/sha256/00/file": b"archive a",

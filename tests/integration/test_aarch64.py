@@ -13,7 +13,6 @@ from tests.builders.near_trees import NEAR, tree_of
 from tfbuild import handlers
 from tfbuild.auditing import audit
 from tfbuild.commands import AuditOptions, Request
-from tfbuild.errors import AdmissionError, ToolError
 from tfbuild.kernelbuild import assemble
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import create_environment
@@ -23,9 +22,10 @@ from tfbuild.packing import conformance, tuned
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.request import resolve_fleet
-from tfbuild.settings import Paths
 from tfbuild.tools.emulation import find_emulator
 from tfbuild.upstream.download import hash_file
+from tfcore.errors import AdmissionError, ToolError
+from tfcore.settings import Paths
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow, pytest.mark.kernels]
 

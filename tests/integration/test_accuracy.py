@@ -21,8 +21,8 @@ from tfbench.cells.cell import Outcome
 from tfbench.cells.cell_schedule import KINDS
 from tfbench.commands import AccuracyOptions
 from tfbench.engine.journal import JOURNAL, read_entries
-from tfbuild.records import decode_record, load
-from tfbuild.settings import Paths
+from tfcore.records import decode_record, load
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 
@@ -36,7 +36,7 @@ sys.path[:0] = {roots}
 from tfbench.accuracy import datasets, handler
 from tfbench.commands import AccuracyOptions
 from tfbench.arms.arm import Arm
-from tfbuild import settings
+from tfcore import settings
 paths = settings.paths()
 config = handler.parse_options(AccuracyOptions(**{options}))
 examples = datasets.load_examples(config.data, config.file, paths, Path("/"))

@@ -13,8 +13,8 @@ from tests.builders.rint_kernels import RIGHT, RINT_TYPES, library, rint
 from tfbuild.binaries import elf
 from tfbuild.kernelbuild import admission, structures
 from tfbuild.kernelbuild.build_setup import unpack_stock
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

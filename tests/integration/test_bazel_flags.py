@@ -26,18 +26,13 @@ from tests.builders import newer_bazel
 from tests.builders.cache_servers import rc_of
 from tests.builders.trees import reduced_tree
 
-from tfbuild import settings
 from tfbuild.commands import Request
-from tfbuild.cpus.compilers import Compiler, find_compiler
-from tfbuild.errors import BuildError, UsageError
 from tfbuild.machine import memory
 from tfbuild.planning import render
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.request import resolve_plan
 from tfbuild.remote import bazelrc, caches, toolchain
 from tfbuild.remote.caches import Remote
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools import pgo
 from tfbuild.tools.bazel import DEBIAN_BAZEL, Bazel
 from tfbuild.treebuild import build
@@ -49,6 +44,11 @@ from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream.releases import Release, find_release, load_releases
 from tfbuild.vendoring.vendor_folder import SCHEMA, VendoredFile, VendorLock
 from tfbuild.watching.attempt import Attempt
+from tfcore import settings
+from tfcore.cpus.compilers import Compiler, find_compiler
+from tfcore.errors import BuildError, UsageError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 

@@ -15,9 +15,9 @@ from packaging.markers import Marker
 from tests.builders.newer_bazel import inside
 from tests.tools.locks import USER, bare, entries
 
-from tfbuild.run import run
-from tfbuild.settings import ROOT
 from tfbuild.tools import pip
+from tfcore.run import run
+from tfcore.settings import ROOT
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 

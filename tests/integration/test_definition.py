@@ -8,12 +8,12 @@ import pytest
 from tests.builders.installed_wheel import Tried
 from tests.builders.later import later
 
-from tfbuild.cpus import compilers
 from tfbuild.kernelbuild.build_setup import unpack_stock
 from tfbuild.planning.plan import NATIVE, require_stock
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
+from tfcore.cpus import compilers
+from tfcore.run import run
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

@@ -24,8 +24,8 @@ from tfbuild.planning.dispatcher import (
 )
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import build_dispatch_target
-from tfbuild.run import run
-from tfbuild.settings import TEMPLATES
+from tfcore.run import run
+from tfcore.settings import TEMPLATES
 
 pytestmark = [on_x86_64, pytest.mark.toolchain, pytest.mark.slow]
 

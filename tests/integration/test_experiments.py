@@ -24,7 +24,7 @@ from tfbench.kit import archive
 from tfbench.kit.phases import group_launches
 from tfbench.overhead import terms
 from tfbench.sizing import sources
-from tfbuild.records import convert_record
+from tfcore.records import convert_record
 
 pytestmark = pytest.mark.toolchain
 

@@ -14,9 +14,6 @@ from tests.builders import trees
 from tests.builders.file_limits import mounted_disk
 from tests.builders.web_server import Site, serving
 
-from tfbuild import settings
-from tfbuild.run import Completed
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.watching import diagnosis, events
@@ -24,6 +21,9 @@ from tfbuild.watching.attempt import Attempt
 from tfbuild.watching.diagnosis import Cause, Diagnosis
 from tfbuild.watching.events import BuildOutcome
 from tfbuild.watching.pace import Progress
+from tfcore import settings
+from tfcore.run import Completed
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

@@ -14,7 +14,7 @@ from tests.builders.own_cpu import OwnCpu
 
 from tfbuild.kernelbuild import admission, assemble
 from tfbuild.packing import tuned
-from tfbuild.run import run
+from tfcore.run import run
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.kernels]
 

@@ -17,11 +17,6 @@ from tests.builders.rint_kernels import REGISTER, RIGHT, WRONG, library, rint
 from tfbench.arms import wheel_conformance
 from tfbuild import handlers
 from tfbuild.commands import Request
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.cpu import MASK
-from tfbuild.cpus.features import load_features
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import HostError, KernelError
 from tfbuild.kernelbuild import admission, finished_wheels
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.pool import BuiltWheel
@@ -29,9 +24,14 @@ from tfbuild.packing import conformance, tuned
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import UnitConformance
 from tfbuild.planning.request import resolve_fleet
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.cpu import MASK
+from tfcore.cpus.features import load_features
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import HostError, KernelError
+from tfcore.settings import Paths
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow, pytest.mark.kernels]
 

@@ -21,24 +21,24 @@ from tests.builders.cache_servers import rc_of
 from tests.builders.dispatchers import on_x86_64
 from tests.builders.trees import change, make_tree, repository_options
 
-from tfbuild import settings
 from tfbuild.binaries.census import count_instructions
 from tfbuild.commands import Request
-from tfbuild.cpus.compilers import find_compiler
-from tfbuild.errors import BuildError, TreeError
 from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.machine import memory
 from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
 from tfbuild.planning.request import resolve_plan
-from tfbuild.records import convert_record
 from tfbuild.remote import caches
-from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import DEBIAN_BAZEL
 from tfbuild.treebuild.build import Order, build_wheel, fill_vendor_folder, find_finished
 from tfbuild.upstream.download import hash_file
 from tfbuild.watching.attempt import Attempt
+from tfcore import settings
+from tfcore.cpus.compilers import find_compiler
+from tfcore.errors import BuildError, TreeError
+from tfcore.records import convert_record
+from tfcore.settings import ROOT, Paths
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
 
@@ -80,7 +80,7 @@ genrule(
 CHILD = """
 import dataclasses, pathlib
 from tests.integration.test_full_tree import built
-from tfbuild import settings
+from tfcore import settings
 paths = dataclasses.replace(
     settings.paths(), cache=pathlib.Path("{cache}"), pool=pathlib.Path("{pool}")
 )

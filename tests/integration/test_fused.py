@@ -15,12 +15,12 @@ from tests.builders.compiled_kernels import answered, compiled
 from tests.builders.later import later
 from tests.builders.own_cpu import OwnCpu
 
-from tfbuild import settings
 from tfbuild.commands import Request
 from tfbuild.native.ops.products import cases as products
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
+from tfcore import settings
+from tfcore.run import run
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

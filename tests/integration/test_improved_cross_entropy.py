@@ -9,8 +9,8 @@ import pytest
 from tests.builders.compiled_kernels import answered, compiled
 
 from tfbuild.commands import Request
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
+from tfcore.settings import Paths
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 

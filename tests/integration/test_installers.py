@@ -18,10 +18,10 @@ from tests.builders.later import later
 from tests.builders.mutations import flip_bit
 from tests.builders.served_index import running
 
-from tfbuild.errors import CommandError, PublishError, WheelError
-from tfbuild.records import write_atomic
-from tfbuild.run import run, stop_group
 from tfbuild.upstream.download import hash_file
+from tfcore.errors import CommandError, PublishError, WheelError
+from tfcore.records import write_atomic
+from tfcore.run import run, stop_group
 from tfwheels.gate import Judgement
 from tfwheels.publish import publish
 from tfwheels.serve import HOST, TreeServer

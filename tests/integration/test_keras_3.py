@@ -9,7 +9,7 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.kernels.profiles import profile_program
-from tfbuild.comparisons.host import read_host
+from tfcore.comparisons.host import read_host
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 

@@ -13,10 +13,10 @@ import pytest
 from tests.tools.locks import bare, entries, name_of
 
 from tfbuild.kernelbuild import admission
-from tfbuild.run import run
 from tfbuild.tools import pip
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.lock_files import LOCKS
+from tfcore.run import run
 
 pytestmark = pytest.mark.toolchain
 

@@ -11,9 +11,9 @@ from tests.builders.installed_wheel import Tried
 from tests.builders.own_cpu import own_cpu
 
 from tfbuild.kernelbuild import admission
-from tfbuild.run import run
-from tfbuild.settings import ROOT
 from tfbuild.tools.environment import Environment
+from tfcore.run import run
+from tfcore.settings import ROOT
 
 pytestmark = pytest.mark.toolchain
 

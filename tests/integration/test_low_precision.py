@@ -9,9 +9,9 @@ from tests.builders.installed_wheel import Tried
 from tests.builders.rint_kernels import library
 
 from tfbuild.kernelbuild import admission
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
+from tfcore.run import run
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

@@ -16,15 +16,15 @@ import pytest
 from tests.builders.archives import Servers, downloading_tree, serving_folder
 from tests.builders.trees import repository_options
 
-from tfbuild import settings
-from tfbuild.errors import VendorError
-from tfbuild.run import Completed, run
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.vendoring import declarations, vendor, vendor_folder
 from tfbuild.vendoring.declarations import parse_file_name
 from tfbuild.vendoring.vendor_folder import VendorLock
+from tfcore import settings
+from tfcore.errors import VendorError
+from tfcore.run import Completed, run
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

@@ -27,9 +27,9 @@ from tests.builders.guards import STAND_IN
 
 from tfbuild.planning.dispatcher import LIBRARY
 from tfbuild.planning.guard import INIT, amend_init, build_guard_files
-from tfbuild.run import Completed, run
-from tfbuild.settings import Paths, lock_folder
 from tfbuild.upstream import source
+from tfcore.run import Completed, run
+from tfcore.settings import Paths
 
 pytestmark = [on_x86_64, pytest.mark.toolchain, pytest.mark.slow]
 
@@ -90,14 +90,15 @@ def older(paths: Paths) -> Path:
     folder = paths.cache / "roots" / SUITE
     if os.geteuid() != 0:
         pytest.skip("only root can make and enter the folder of another system")
-    if not folder.is_dir():
-        if shutil.which("debootstrap") is None:
-            pytest.skip("debootstrap is not installed: apt-get install debootstrap")
-        with lock_folder(folder.parent, "an older Debian"), source.stage_folder(folder) as fresh:
-            words = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE)
-            mirror = source._find_debian_mirror()
-            run(["unshare", "--mount", *words, fresh, mirror], timeout_s=1200)
-    return folder
+    if not folder.is_dir() and shutil.which("debootstrap") is None:
+        pytest.skip("debootstrap is not installed: apt-get install debootstrap")
+
+    def install(fresh: Path) -> None:
+        words = ("debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE)
+        mirror = source._find_debian_mirror()
+        run(["unshare", "--mount", *words, fresh, mirror], timeout_s=1200)
+
+    return source.create_folder(folder, 0, "an older Debian", install)
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.planning.selection import load_recorded_selections
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
+from tfcore.run import run
+from tfcore.settings import Paths
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.slow]
 

@@ -16,7 +16,6 @@ from tests.builders.near_trees import NEAR, tree_of
 from tfbuild import handlers, interpreters
 from tfbuild.checks import TESTED_RELEASE
 from tfbuild.commands import Request
-from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import unpack_stock
 from tfbuild.kernelbuild.pool import BuiltWheel
@@ -25,12 +24,13 @@ from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import read_identity, read_record
 from tfbuild.planning.plan import NATIVE, require_stock
 from tfbuild.planning.request import resolve_fleets, resolve_plan
-from tfbuild.records import load
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.upstream import kernels
 from tfbuild.upstream.kernels import FOLDER
+from tfcore.errors import KernelError
+from tfcore.records import load
+from tfcore.run import run
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

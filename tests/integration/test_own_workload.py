@@ -25,8 +25,8 @@ from tfbench.inside.compile_arguments import JIT, TOGETHER
 from tfbench.inside.workload_name import format_own_name
 from tfbench.inside.workloads import list_fit_workloads, set_sizes
 from tfbench.tuning.trial import try_out
-from tfbuild.errors import UsageError, WorkerError
-from tfbuild.run import run
+from tfcore.errors import UsageError, WorkerError
+from tfcore.run import run
 
 pytestmark = pytest.mark.toolchain
 

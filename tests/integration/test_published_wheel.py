@@ -25,8 +25,8 @@ from tfbuild.kernelbuild import admission
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import open_wheel
-from tfbuild.run import run
-from tfbuild.settings import paths as users_paths
+from tfcore.run import run
+from tfcore.settings import paths as users_paths
 from tfwheels.serve import TreeServer
 
 pytestmark = pytest.mark.toolchain

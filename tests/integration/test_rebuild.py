@@ -22,9 +22,9 @@ from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import read_member
 from tfbuild.planning.request import resolve_fleet
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
+from tfcore.settings import Paths
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.kernels]
 

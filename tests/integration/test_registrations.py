@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.builders.installed_wheel import Tried
 
-from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
 from tfbuild.upstream.registrations import find_registrations
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

@@ -19,14 +19,14 @@ import pytest
 from tests.builders.cache_servers import Cache, buildbox, free_port, nginx, rc_of, serving
 from tests.builders.trees import PIP_PACKAGE, make_tree, repository_options
 
-from tfbuild.cpus import compilers
 from tfbuild.remote import caches, headers
 from tfbuild.remote.caches import Remote
 from tfbuild.remote.toolchain import Toolchain, build_key_options, identify_toolchain
-from tfbuild.run import Completed
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
+from tfcore.cpus import compilers
+from tfcore.run import Completed
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

@@ -29,8 +29,8 @@ from tfbench.inside.workloads import list_request_workloads
 from tfbench.kernels.profiles import profile_program
 from tfbench.measuring.comparing import KIND, compare, make_setting
 from tfbench.measuring.samples import KINDS, Sample
-from tfbuild.comparisons.comparison import load
-from tfbuild.comparisons.effort import Effort
+from tfcore.comparisons.comparison import load
+from tfcore.comparisons.effort import Effort
 
 pytestmark = pytest.mark.toolchain
 

@@ -12,8 +12,8 @@ from tests.builders.plans import planned
 
 from tfbuild.kernelbuild import admission
 from tfbuild.planning.guard import DEFAULTS_DATA, build_defaults_file
-from tfbuild.run import run
 from tfbuild.tools.environment import Environment
+from tfcore.run import run
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
 

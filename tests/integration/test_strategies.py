@@ -31,8 +31,8 @@ from tfbench.inside.replicas import CHECKED_STEPS, LEAST_STEPS, MOST_STEPS, ON_C
 from tfbench.strategies import handler, text
 from tfbench.strategies.matrix import Matrix, list_cells
 from tfbench.strategies.results import Parity, compare_steps
-from tfbuild.comparisons.host import read_host
-from tfbuild.settings import ROOT
+from tfcore.comparisons.host import read_host
+from tfcore.settings import ROOT
 
 pytestmark = pytest.mark.toolchain
 

@@ -31,9 +31,9 @@ from tfbench.kernels.timings import (
 )
 from tfbench.kernels.wheel_kernels import read_wheel_kernels
 from tfbench.options import parse_subject
-from tfbuild.comparisons.host import read_host
-from tfbuild.errors import RecordError, UsageError
-from tfbuild.records import hash_record
+from tfcore.comparisons.host import read_host
+from tfcore.errors import RecordError, UsageError
+from tfcore.records import hash_record
 
 pytestmark = pytest.mark.toolchain
 

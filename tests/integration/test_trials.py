@@ -10,7 +10,7 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.measuring.selfcheck import ARM, REPEAT, Task, TrialPart, create_rows, run_trial
-from tfbuild.comparisons.effort import Effort
+from tfcore.comparisons.effort import Effort
 
 pytestmark = pytest.mark.toolchain
 SLOWER = 0.5

@@ -17,8 +17,6 @@ from tests.builders.invoke_calls import Tasks
 from tfbuild import handlers
 from tfbuild.binaries import elf
 from tfbuild.commands import Request
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.errors import AgreementError, KernelError, WheelError
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
@@ -27,12 +25,14 @@ from tfbuild.planning import dispatcher, render
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.planning.selection import Selection
-from tfbuild.records import save
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools import environment, shared_files
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER, KernelUnit
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.errors import AgreementError, KernelError, WheelError
+from tfcore.records import save
+from tfcore.run import run
+from tfcore.settings import Paths
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.kernels]
 

@@ -39,10 +39,10 @@ from tfbench.measuring.comparing import (
 )
 from tfbench.measuring.measurement import CHECKED_STEPS
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
-from tfbuild.comparisons.comparison import Agreement, ComparedCell, Comparison, load
-from tfbuild.comparisons.effort import Effort
-from tfbuild.comparisons.host import read_host
-from tfbuild.errors import AgreementError, WorkerError
+from tfcore.comparisons.comparison import Agreement, ComparedCell, Comparison, load
+from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.host import read_host
+from tfcore.errors import AgreementError, WorkerError
 
 pytestmark = pytest.mark.toolchain
 

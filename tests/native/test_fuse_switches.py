@@ -7,7 +7,7 @@ import ctypes
 import pytest
 from tests.builders.compiled_code import library
 
-from tfbuild import settings
+from tfcore import settings
 
 pytestmark = pytest.mark.toolchain
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.compiled_code import library
 
-from tfbuild import settings
+from tfcore import settings
 
 pytestmark = pytest.mark.toolchain
 

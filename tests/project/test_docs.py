@@ -16,8 +16,8 @@ from tests.builders.recordings import RECORDINGS
 from tensorwright.program import collect_commands
 from tfbench.measuring.replay import recompute_comparison
 from tfbench.reports import page, report
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.settings import ROOT
+from tfcore.comparisons.comparison import Comparison
+from tfcore.settings import ROOT
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -18,8 +18,8 @@ from packaging.utils import canonicalize_name
 from tests.tools.locks import DEVELOPER, USER, entries, name_of
 
 from tfbuild import checks
-from tfbuild.errors import ToolError
-from tfbuild.settings import ROOT
+from tfcore.errors import ToolError
+from tfcore.settings import ROOT
 
 # What the wrapper itself calls.
 PROGRAMS = ("basename", "bash", "cat", "cksum", "dirname", "flock")

@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
-PACKAGES = ("build/tensorwright", "build/tfbuild", "wheels/tfwheels", "benchmarks/tfbench")
+PACKAGES = (
+    "build/tensorwright",
+    "build/tfcore",
+    "build/tfbuild",
+    "wheels/tfwheels",
+    "benchmarks/tfbench",
+)
 SOURCES = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
 TEMPLATES = sorted((ROOT / "templates").rglob("*.j2"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

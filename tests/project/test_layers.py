@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 # Lowest first: a module imports only what stands before it.
-TFBUILD = {
+TFCORE = {
     "cpus": ("features", "cpu", "models", "targets", "detect", "compilers", "flags"),
+    "comparisons": (
+        *("interval", "decision", "effort", "host", "kernels", "comparison", "deciding"),
+    ),
+}
+TFBUILD = {
     "upstream": (
         *(
             "releases",
@@ -26,9 +31,6 @@ TFBUILD = {
             "source",
         ),
         *("local_sources",),
-    ),
-    "comparisons": (
-        *("interval", "decision", "effort", "host", "kernels", "comparison", "deciding"),
     ),
     "planning": (
         *(
@@ -210,14 +212,13 @@ TFBENCH = {
     "tuning": ("changes", "search", "results", "trial", "running", "text", "handler"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
-GROUND = (
-    *("errors", "durations", "records", "console", "run", "packages", "interpreters"),
-    "settings",
-)
 PACKAGES = {
+    "build/tfcore": (
+        *("errors", "durations", "records", "console", "run", "packages", "settings", "option"),
+        *TFCORE,
+    ),
     "build/tfbuild": (
-        *GROUND,
-        "option",
+        "interpreters",
         "commands",
         *TFBUILD,
         "host_cpu",
@@ -287,6 +288,7 @@ def modules(folder: str) -> list[Path]:
 @pytest.mark.parametrize(
     ("folder", "package", "order"),
     [
+        *((f"build/tfcore/{name}", f"tfcore.{name}", TFCORE[name]) for name in TFCORE),
         *((f"build/tfbuild/{name}", f"tfbuild.{name}", TFBUILD[name]) for name in TFBUILD),
         ("build/tfbuild/probe", "tfbuild.probe", PROBE),
         ("wheels/tfwheels", "tfwheels", TFWHEELS),
@@ -319,6 +321,7 @@ def test_packages_are_in_one_order(root: str) -> None:
 @pytest.mark.parametrize(
     ("folder", "other_names"),
     [
+        ("build/tfcore", {"tfbuild", "tfbench", "tfwheels", "tensorwright"}),
         ("build/tfbuild", {"tfbench", "tfwheels", "tensorwright"}),
         ("benchmarks/tfbench", {"tfwheels", "tensorwright"}),
         ("wheels/tfwheels", {"tfbench", "tensorwright"}),
@@ -367,8 +370,9 @@ def test_workers_import_tensorflow_only_once_they_run(folder: str) -> None:
         assert "tensorflow" not in roots(ROOT / folder / f"{name}.py", at_top=True)
 
 
+OURS = {"tfcore", "tfbuild", "tfbench", "tfwheels"}
 LIGHT = {
-    *("tfbuild.commands", "tfbuild.errors", "tfbuild.option"),
+    *("tfbuild.commands", "tfcore.errors", "tfcore.option"),
     *("tfbench.commands", "tfwheels.commands"),
     *("tfbench.arms.lever_table", "tfbench.inside.compile_arguments"),
 }
@@ -380,9 +384,7 @@ def test_commands_import_what_they_run_only_inside_functions() -> None:
     assert len(light) == len(LIGHT)
     for path in (ROOT / "tasks.py", *modules("build/tensorwright"), *light):
         names = set(imports(path, at_top=True))
-        ours = {
-            name for name in names if name.partition(".")[0] in {"tfbuild", "tfbench", "tfwheels"}
-        }
+        ours = {name for name in names if name.partition(".")[0] in OURS}
         assert all({name, name.rpartition(".")[0]} & LIGHT for name in ours), path
         other_names = {name.partition(".")[0] for name in names - ours}
         assert other_names <= {"invoke", "tensorwright", *sys.stdlib_module_names}, path

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 ROOTS = ("build", "wheels", "benchmarks")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tasks
 
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 # Addresses of package registries, and folders of one person's machine.
 FOREIGN = re.compile(

@@ -11,7 +11,7 @@ from tests.builders.plans import planned
 
 from tfbuild.planning import containers
 from tfbuild.planning.render import build_contexts
-from tfbuild.settings import ROOT, TEMPLATES
+from tfcore.settings import ROOT, TEMPLATES
 
 NAMES = sorted(str(path.relative_to(TEMPLATES)) for path in TEMPLATES.rglob("*") if path.is_file())
 # Templates of other modules, which give their context in one call of these.

@@ -11,10 +11,10 @@ import pytest
 import tasks
 from invoke.parser import Parser
 
-from tfbuild.cpus.features import load_features
 from tfbuild.planning.containers import BASE
 from tfbuild.remote import caches
-from tfbuild.settings import ROOT
+from tfcore.cpus.features import load_features
+from tfcore.settings import ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
 BUILD = (FOLDER / "build-wheel.yml").read_text("utf-8")

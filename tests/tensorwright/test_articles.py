@@ -15,8 +15,8 @@ from tfbench.articles.text import SectionPart
 from tfbench.commands import ArticlesOptions
 from tfbench.reports import page, report
 from tfbench.reports.document import BulletList, Table
-from tfbuild.errors import UsageError, WheelError, WorkerError
-from tfbuild.settings import TEMPLATES, Paths
+from tfcore.errors import UsageError, WheelError, WorkerError
+from tfcore.settings import TEMPLATES, Paths
 
 ARTICLES = read_articles()
 

@@ -12,7 +12,7 @@ from invoke.parser import Parser
 from tensorwright.command import SHORT, Command
 from tensorwright.commandline import CommandLine
 from tensorwright.program import collect_commands
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 COMMANDS: dict[str, Command] = {
     name: collect_commands()[name] for name in collect_commands().task_names

@@ -19,10 +19,10 @@ from tests.builders.later import later
 from tests.builders.trees import change, make_tree
 
 from tensorwright.program import collect_commands
-from tfbuild import settings
-from tfbuild.errors import ToolError, UsageError
-from tfbuild.records import hash_record
-from tfbuild.settings import ROOT
+from tfcore import settings
+from tfcore.errors import ToolError, UsageError
+from tfcore.records import hash_record
+from tfcore.settings import ROOT
 
 COMMON = {
     "build": ["detect", "plan", "build", "audit"],
@@ -113,10 +113,11 @@ def test_the_list_loads_nothing_but_invoke_and_the_declared_options(invoke: Task
     assert "invoke.tasks" in loaded
     heavy = {"archspec", "jinja2", "numpy", "rich", "tensorflow"}
     assert not {name.partition(".")[0] for name in loaded} & heavy
-    ours = {name for name in loaded if name.partition(".")[0] in {"tfbuild", "tfbench", "tfwheels"}}
+    roots = {"tfcore", "tfbuild", "tfbench", "tfwheels"}
+    ours = {name for name in loaded if name.partition(".")[0] in roots}
     packages = {name.partition(".")[0] for name in ours}
     assert ours - packages == {
-        *("tfbuild.commands", "tfbuild.errors", "tfbuild.option"),
+        *("tfbuild.commands", "tfcore.errors", "tfcore.option"),
         *("tfbench.commands", "tfwheels.commands"),
         *("tfbench.arms", "tfbench.arms.lever_table"),
         *("tfbench.inside", "tfbench.inside.compile_arguments"),

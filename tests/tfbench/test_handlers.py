@@ -10,7 +10,7 @@ from tests.builders.tuned_wheels import wheel, with_library
 
 from tfbench.commands import CompareOptions
 from tfbench.handlers import describe_comparison
-from tfbuild.errors import HostError, UsageError, WheelError
+from tfcore.errors import HostError, UsageError, WheelError
 
 # Every CPU that runs the tests has these; none has the other.
 RUNS = with_library(required_features=())

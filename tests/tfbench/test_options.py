@@ -8,7 +8,7 @@ import pytest
 
 from tfbench import options
 from tfbench.inside.workloads import NAMES, SETS, WORKLOADS, find_workload
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 
 def test_workloads_are_all_or_those_that_are_named_once() -> None:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild import checks, settings
+from tfbuild import checks
 from tfbuild.checks import ProjectCheck
-from tfbuild.errors import FailedTests
-from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import find_release
+from tfcore import settings
+from tfcore.errors import FailedTests
+from tfcore.settings import ROOT
 
 
 def ran(code: str, *, quiet: bool = False) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tfbuild.commands import BuildOptions, Request
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.errors import CompilerError, ToolError, UsageError
 from tfbuild.handlers import build_wheel, choose_jobs, describe_built, describe_plan, estimate
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
 from tfbuild.planning.request import resolve_fleet, resolve_plan
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.errors import CompilerError, ToolError, UsageError
 
 REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
 

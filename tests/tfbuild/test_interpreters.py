@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.builders.locked_wheels import HERE
 
-from tfbuild.errors import PythonError
 from tfbuild.interpreters import find_candidates, find_python
+from tfcore.errors import PythonError
 
 OTHER = f"{sys.version_info[0]}.{sys.version_info[1] + 1}"
 SHIM = '#!/bin/sh\necho "pyenv: python: command not found" >&2\nexit 127\n'

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from tfbuild.commands import Request
-from tfbuild.errors import PythonError, UsageError
 from tfbuild.handlers import describe_plan
 from tfbuild.planning.request import resolve_fleets
+from tfcore.errors import PythonError, UsageError
 
 REQUEST = Request(
     arch="haswell", release="2.20.0", kernels="mini", compiler="clang@16.0.6", python="3.12,3.10"

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tfbuild.errors import ReleaseError, UsageError
 from tfbuild.release_check import check_release, format_check, require_complete
 from tfbuild.upstream.releases import load_releases
+from tfcore.errors import ReleaseError, UsageError
 
 
 def states(version: str) -> dict[str, str]:

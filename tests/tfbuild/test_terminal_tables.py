@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tfbuild import missing_tools, terminal_tables
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import find_missing_features, list_targets, parse_target
-from tfbuild.errors import UsageError
-from tfbuild.settings import ROOT, Paths
 from tfbuild.upstream.releases import load_releases
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.targets import find_missing_features, list_targets, parse_target
+from tfcore.errors import UsageError
+from tfcore.settings import ROOT, Paths
 
 
 def column(text: str, number: int) -> list[str]:

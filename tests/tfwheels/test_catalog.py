@@ -14,9 +14,9 @@ from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import stand_in
 from tests.builders.publications import NOW, put
 
-from tfbuild.errors import PublishError, RecordError, WheelError
-from tfbuild.records import format_json
 from tfbuild.upstream.download import hash_file
+from tfcore.errors import PublishError, RecordError, WheelError
+from tfcore.records import format_json
 from tfwheels import catalog
 from tfwheels.catalog import Catalog
 from tfwheels.entry import Entry, GateResult, TargetVerdict, WheelKind, read_entry

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.index_wheels import stand_in
 
-from tfbuild import settings
-from tfbuild.errors import BusyError, ChecksumError, DownloadError, RecordError, WheelError
-from tfbuild.run import run
-from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import hash_file
+from tfcore import settings
+from tfcore.errors import BusyError, ChecksumError, DownloadError, RecordError, WheelError
+from tfcore.run import run
+from tfcore.settings import ROOT, Paths
 from tfwheels.dependencies import (
     PinnedPackage,
     WheelUse,

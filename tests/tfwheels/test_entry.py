@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.index_wheels import stand_in, written
 
-from tfbuild.cpus.targets import STOCK_FLAGS
-from tfbuild.errors import PublishError, WheelError
 from tfbuild.packing.wheel import WheelIdentity, verify_record
+from tfcore.cpus.targets import STOCK_FLAGS
+from tfcore.errors import PublishError, WheelError
 from tfwheels.entry import Entry, WheelKind, _read_requires_python, read_entry
 
 NOW = "2026-11-21T12:00:00Z"

@@ -13,14 +13,14 @@ from tests.builders.comparisons import spread
 from tests.builders.index_wheels import full_build_for, tuned_for
 
 from tfbench.arms.arm import TOLERANCE
-from tfbuild.comparisons.comparison import FILE as COMPARISON
-from tfbuild.comparisons.comparison import ArmFailure, Comparison, load, save
-from tfbuild.comparisons.deciding import decide
-from tfbuild.comparisons.interval import Interval, Verdict
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import GateError, RecordError
-from tfbuild.records import format_canonical
 from tfbuild.upstream.download import hash_file
+from tfcore.comparisons.comparison import FILE as COMPARISON
+from tfcore.comparisons.comparison import ArmFailure, Comparison, load, save
+from tfcore.comparisons.deciding import decide
+from tfcore.comparisons.interval import Interval, Verdict
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import GateError, RecordError
+from tfcore.records import format_canonical
 from tfwheels import gate
 from tfwheels.gate import (
     find_comparisons,

@@ -23,10 +23,14 @@ from tests.builders.audit_cases import (
 from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import entry_of, stand_in, tuned_for, written
 
-from tfbuild import settings
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.targets import STOCK_FLAGS, list_targets, parse_target
-from tfbuild.errors import (
+from tfbuild.packing import conformance
+from tfbuild.packing.conformance import ConformanceRecord, ConformanceTrial, UnitOutcome
+from tfbuild.packing.tuned import read_tuned
+from tfbuild.upstream.download import hash_file
+from tfcore import settings
+from tfcore.cpus.cpu import Cpu
+from tfcore.cpus.targets import STOCK_FLAGS, list_targets, parse_target
+from tfcore.errors import (
     AdmissionError,
     AuditError,
     ChecksumError,
@@ -37,12 +41,8 @@ from tfbuild.errors import (
     UsageError,
     WheelError,
 )
-from tfbuild.packing import conformance
-from tfbuild.packing.conformance import ConformanceRecord, ConformanceTrial, UnitOutcome
-from tfbuild.packing.tuned import read_tuned
-from tfbuild.records import format_canonical
-from tfbuild.settings import Paths
-from tfbuild.upstream.download import hash_file
+from tfcore.records import format_canonical
+from tfcore.settings import Paths
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.commands import PublishOptions
 from tfwheels.dependencies import WheelUse

@@ -18,7 +18,7 @@ from tests.builders.gate_comparisons import compared
 from tests.builders.index_wheels import stand_in
 from tests.builders.invoke_calls import Tasks, said, started
 
-from tfbuild import settings
+from tfcore import settings
 
 
 @pytest.fixture(scope="module")

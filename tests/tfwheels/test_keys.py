@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.signing_keys import key_file, made_key, public_file
 
-from tfbuild.errors import UsageError
-from tfbuild.settings import ROOT
+from tfcore.errors import UsageError
+from tfcore.settings import ROOT
 from tfwheels.keys import PASSWORD, PublicKey, create_verifier, read_public_keys, read_signing_key
 
 ROOTS = ("build", "wheels")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.cpus.targets import list_targets
-from tfbuild.errors import PublishError
+from tfcore.cpus.targets import list_targets
+from tfcore.errors import PublishError
 from tfwheels.layout import (
     build_folder_key,
     build_link,

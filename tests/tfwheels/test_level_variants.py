@@ -19,10 +19,10 @@ from tests.builders.index_wheels import stand_in
 from tests.builders.publications import FORK, NOW, die_at_write, files, sha256, stamps
 from tests.builders.served_index import running
 
-from tfbuild.cpus.cpu import compute_x86_64_level, read_cpu
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import ChecksumError, CommandError, PublishError, RecordError
-from tfbuild.run import run
+from tfcore.cpus.cpu import compute_x86_64_level, read_cpu
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import ChecksumError, CommandError, PublishError, RecordError
+from tfcore.run import run
 from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
 from tfwheels.level_variants import KEY, MANIFEST, publish_variants

@@ -18,10 +18,10 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from tests.builders.index_wheels import entry_of, stand_in
 
-from tfbuild.cpus.targets import Target, list_targets
-from tfbuild.errors import PublishError
-from tfbuild.records import convert_record
-from tfbuild.settings import ROOT
+from tfcore.cpus.targets import Target, list_targets
+from tfcore.errors import PublishError
+from tfcore.records import convert_record
+from tfcore.settings import ROOT
 from tfwheels.entry import Entry, GateResult, read_entry
 from tfwheels.layout import build_pool_key
 from tfwheels.pages import render

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.builders.index_wheels import entry_of, full_build_for, tuned_for
 from tests.builders.signing_keys import made_key
 
-from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.upstream.source_matching import SourceMatch
+from tfcore.errors import PublishError
 from tfwheels.keys import SigningKey
 from tfwheels.provenance import (
     BUILT,

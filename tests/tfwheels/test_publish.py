@@ -23,8 +23,9 @@ from tests.builders.index_wheels import stand_in
 from tests.builders.publications import FORK, NOW, die_at_write, files, put, sha256, stamps
 from tests.tools.crowd import crowd
 
-from tfbuild.cpus.targets import list_targets, parse_target
-from tfbuild.errors import (
+from tfbuild.upstream.download import hash_file
+from tfcore.cpus.targets import list_targets, parse_target
+from tfcore.errors import (
     BusyError,
     ChecksumError,
     DiskError,
@@ -32,8 +33,7 @@ from tfbuild.errors import (
     RecordError,
     WheelError,
 )
-from tfbuild.run import run
-from tfbuild.upstream.download import hash_file
+from tfcore.run import run
 from tfwheels import catalog
 from tfwheels.bucket import Bucket, open_bucket
 from tfwheels.catalog import Catalog
@@ -235,7 +235,7 @@ def test_a_refused_wheel_is_still_refused_when_the_catalog_is_lost(
     judgement = compared(tmp_path, zen4, GAIN, LOSS)
     ((file, digest),) = judgement.evidence
     assert file != judgement.verdicts[0].file
-    put(folder, zen4, judged={hash_file(zen4): judgement})
+    put(folder, zen4, judgements={hash_file(zen4): judgement})
     assert sha256(files(folder)[f"pool/{PROJECT}/{file}"]) == digest
     (refused,) = gatings(folder)
     assert refused is not None

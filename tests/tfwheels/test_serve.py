@@ -21,8 +21,8 @@ from tests.builders.http_replies import ask
 from tests.builders.index_wheels import stand_in
 from tests.builders.served_index import running
 
-from tfbuild.errors import HostError, UsageError
-from tfbuild.settings import ROOT
+from tfcore.errors import HostError, UsageError
+from tfcore.settings import ROOT
 from tfwheels.folder import Folder
 from tfwheels.layout import Digest, build_manifest
 from tfwheels.publish import publish

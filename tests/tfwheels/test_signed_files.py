@@ -21,7 +21,7 @@ from tests.builders.mutations import flip_bit
 from tests.builders.publications import put
 from tests.builders.served_index import running
 
-from tfbuild.errors import RecordError, UsageError
+from tfcore.errors import RecordError, UsageError
 from tfwheels import signed_files
 from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey

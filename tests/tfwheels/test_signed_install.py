@@ -21,7 +21,7 @@ from tests.builders.publications import put
 from tests.builders.served_index import running
 from tests.builders.signing_keys import public_file
 
-from tfbuild.errors import PublishError, UsageError
+from tfcore.errors import PublishError, UsageError
 from tfwheels import check_wheel
 from tfwheels.commands import SnippetOptions
 from tfwheels.folder import Folder

@@ -12,7 +12,7 @@ from tests.builders.audit_cases import pin_stock, sound_wheel
 from tests.builders.invoke_calls import Tasks, said
 from tests.builders.signing_keys import key_file, made_key, public_file
 
-from tfbuild.records import format_json
+from tfcore.records import format_json
 from tfwheels.candidates import Candidates
 from tfwheels.keys import PASSWORD, read_signing_key
 from tfwheels.publish import PublishResult

@@ -18,12 +18,12 @@ from tests.builders.installs import PYTHON, TAG, installed, made_venv, on_x86_64
 from tests.builders.publications import put
 from tests.builders.served_index import running
 
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match_cpu
-from tfbuild.errors import HostError, PublishError, TargetError, UsageError
-from tfbuild.records import format_json
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream.download import hash_file
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.targets import match_cpu
+from tfcore.errors import HostError, PublishError, TargetError, UsageError
+from tfcore.records import format_json
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import PinnedPackage
 from tfwheels.serve import TreeServer

@@ -16,7 +16,7 @@ from tests.builders.buckets import NAME, Served
 from tests.builders.file_limits import file_limit
 from tests.builders.publications import sha256
 
-from tfbuild.errors import (
+from tfcore.errors import (
     BusyError,
     ChecksumError,
     DiskError,
@@ -24,8 +24,8 @@ from tfbuild.errors import (
     ToolError,
     UsageError,
 )
-from tfbuild.run import run
-from tfbuild.settings import ROOT
+from tfcore.run import run
+from tfcore.settings import ROOT
 from tfwheels.bucket import Bucket
 from tfwheels.folder import Folder
 from tfwheels.layout import StoredObject, build_manifest, compute_digest

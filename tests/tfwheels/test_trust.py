@@ -14,8 +14,8 @@ from tests.builders.buckets import NAME, Served
 from tests.builders.index_wheels import stand_in
 from tests.builders.publications import NOW, files
 
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import PublishError, RecordError
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import PublishError, RecordError
 from tfwheels import catalog
 from tfwheels.bucket import open_bucket
 from tfwheels.entry import read_entry

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from requests import Response
 from tests.builders.index_wheels import stand_in
 
-from tfbuild.errors import ChecksumError, PublishError, UsageError, WheelError
 from tfbuild.upstream.download import hash_file
+from tfcore.errors import ChecksumError, PublishError, UsageError, WheelError
 from tfwheels.remote import (
     Credentials,
     _is_same_server,

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from tests.builders.index_wheels import full_build_for, stand_in, tuned_for
 
 from tfbuild.binaries.instructions import UNDECODED
-from tfbuild.cpus.features import load_features
-from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import verify_record
-from tfbuild.run import run
-from tfbuild.settings import ROOT
+from tfcore.cpus.features import load_features
+from tfcore.errors import PublishError
+from tfcore.run import run
+from tfcore.settings import ROOT
 from tfwheels.variants import (
     FILE,
     LEVELS,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.builders.index_wheels import entry_of
 from tests.builders.recorded_cpus import COMPLETE, cpu_of
 
-from tfbuild.cpus.targets import STOCK_SPECS, Target, list_targets, match_cpu, parse_target
-from tfbuild.errors import PublishError
+from tfcore.cpus.targets import STOCK_SPECS, Target, list_targets, match_cpu, parse_target
+from tfcore.errors import PublishError
 from tfwheels.entry import Entry, WheelKind
 from tfwheels.wheel_choice import (
     PageChoice,

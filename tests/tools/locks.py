@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 USER, DEVELOPER = ROOT / "requirements.txt", ROOT / "requirements-dev.txt"
 _COMPILE = (

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfbuild import handlers, settings
+from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import closure
 from tfbuild.kernelbuild import workspace as workspaces
@@ -21,10 +21,11 @@ from tfbuild.kernelbuild.build_setup import prepare_inputs
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.planning.request import resolve_plan
 from tfbuild.planning.selection import Selection, read_selection
-from tfbuild.records import save
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
+from tfcore import settings
+from tfcore.records import save
+from tfcore.run import run
+from tfcore.settings import Paths
 
 _COUNTER = re.compile(r"^[0-9a-f]+ [bd] \S*tensorwright_counter_[0-9]+", re.MULTILINE)
 """What nm(1) says of a registration (native/registration.h)."""

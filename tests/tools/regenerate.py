@@ -21,8 +21,8 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, read_native_files
 from tfbuild.planning.render import render, render_repositories, write
-from tfbuild.settings import ROOT, TEMPLATES
 from tfbuild.upstream.releases import load_releases
+from tfcore.settings import ROOT, TEMPLATES
 
 WHOLE = {"kernels": "kernels-haswell", "full": "full-skylake"}
 """By scope: the plan whose files are stored whole."""

@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tfbuild.packing.wheel import read_identity
-from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import Release
+from tfcore.settings import ROOT
 
 DATA = ROOT / "tests" / "data" / "stock"
 _INCLUDE = "tensorflow/include/"

@@ -16,7 +16,7 @@ from typing import Any, Self
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tfbench.measuring.replay import recompute_comparison
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 RECORDS = ROOT / "benchmarks" / "records"
 PAGE = ROOT / "docs" / "verified.md"

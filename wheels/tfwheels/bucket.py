@@ -21,9 +21,9 @@ from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tfbuild import console
-from tfbuild.errors import PublishError, ToolError
 from tfbuild.packing.wheel import BLOCK
+from tfcore import console
+from tfcore.errors import PublishError, ToolError
 from tfwheels.folder import require_same
 from tfwheels.layout import Digest, StoredObject, build_manifest, compute_digest
 

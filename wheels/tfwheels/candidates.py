@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console
 from tfbuild.auditing import audit
-from tfbuild.errors import (
+from tfbuild.packing import conformance
+from tfbuild.packing.conformance import ConformanceStatus
+from tfbuild.packing.tuned import Tuned, is_control, read_tuned
+from tfbuild.tools import environment
+from tfcore import console
+from tfcore.errors import (
     AdmissionError,
     AuditError,
     DownloadError,
@@ -18,11 +22,7 @@ from tfbuild.errors import (
     TensorwrightError,
     WheelError,
 )
-from tfbuild.packing import conformance
-from tfbuild.packing.conformance import ConformanceStatus
-from tfbuild.packing.tuned import Tuned, is_control, read_tuned
-from tfbuild.settings import Paths
-from tfbuild.tools import environment
+from tfcore.settings import Paths
 from tfwheels import gate
 from tfwheels.entry import Entry, read_entry
 from tfwheels.gate import Judgement

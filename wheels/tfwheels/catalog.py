@@ -17,11 +17,11 @@ from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild import console
-from tfbuild.comparisons.comparison import load
-from tfbuild.errors import PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.records import decode_record, format_json, parse_json, quote_value
+from tfcore import console
+from tfcore.comparisons.comparison import load
+from tfcore.errors import PublishError, RecordError
+from tfcore.records import decode_record, format_json, parse_json, quote_value
 from tfwheels import gate
 from tfwheels.entry import Entry, GateResult, SignedProvenance, WheelKind, read_entry
 from tfwheels.folder import require_same

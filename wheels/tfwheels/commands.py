@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfbuild.commands import DRY, PACKAGE, PYTHON
-from tfbuild.option import option
+from tfcore.option import option
 
 _TRUST = "public keys (PEM), comma-separated"
 

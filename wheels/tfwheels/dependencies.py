@@ -17,16 +17,16 @@ from packaging.tags import compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild import console, settings
-from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError
-from tfbuild.records import write_atomic
-from tfbuild.settings import Paths
 from tfbuild.tools import pip
 from tfbuild.tools.environment import OTHER_BYTES, fetch_stock
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release
+from tfcore import console, settings
+from tfcore.errors import ChecksumError, CommandError, DownloadError, RecordError
+from tfcore.records import write_atomic
+from tfcore.settings import Paths
 
 _BYTES = 300_000_000
 """Disk space for the dependencies, in bytes. The lock of 2.14.1 is 78 MB of wheels, and pip stores

@@ -11,8 +11,6 @@ from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import ChecksumError, PublishError, TargetError
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
 from tfbuild.packing.wheel import (
     WheelIdentity,
@@ -23,6 +21,8 @@ from tfbuild.packing.wheel import (
 )
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import CPU_PACKAGES
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import ChecksumError, PublishError, TargetError
 from tfwheels.layout import build_pool_key, compute_digest
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console, settings
-from tfbuild.errors import ChecksumError, PublishError
 from tfbuild.packing.wheel import BLOCK, convert_os_errors
 from tfbuild.upstream.download import hash_file
+from tfcore import console, settings
+from tfcore.errors import ChecksumError, PublishError
 from tfwheels.layout import resolve_key
 
 

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tfbuild.comparisons.comparison import (
+from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
+from tfcore.comparisons.comparison import (
     FILE,
     ArmFacts,
     ArmFailure,
@@ -39,12 +40,11 @@ from tfbuild.comparisons.comparison import (
     Overall,
     load,
 )
-from tfbuild.comparisons.deciding import find_decision, find_mean_decision
-from tfbuild.comparisons.interval import Verdict
-from tfbuild.console import format_vcpus
-from tfbuild.errors import GateError, RecordError
-from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
-from tfbuild.records import convert_record, format_canonical
+from tfcore.comparisons.deciding import find_decision, find_mean_decision
+from tfcore.comparisons.interval import Verdict
+from tfcore.console import format_vcpus
+from tfcore.errors import GateError, RecordError
+from tfcore.records import convert_record, format_canonical
 from tfwheels import entry
 
 PARITY = 1e-3

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfbuild import console, settings
-from tfbuild.comparisons import comparison
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.errors import CpuError, UsageError, WheelError
 from tfbuild.packing.wheel import read_identity
-from tfbuild.records import format_json
-from tfbuild.settings import Paths
 from tfbuild.upstream import releases
+from tfcore import console, settings
+from tfcore.comparisons import comparison
+from tfcore.cpus.cpu import read_cpu
+from tfcore.errors import CpuError, UsageError, WheelError
+from tfcore.records import format_json
+from tfcore.settings import Paths
 from tfwheels import snippet, summary
 from tfwheels.candidates import Candidates, PublishRule, WheelCandidate, check_named, check_pool
 from tfwheels.commands import PublishOptions, SnippetOptions

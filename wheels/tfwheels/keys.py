@@ -29,8 +29,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from securesystemslib.signer import CryptoSigner, Signer, SSlibKey
 
-from tfbuild.errors import UsageError
-from tfbuild.settings import expand_paths
+from tfcore.errors import UsageError
+from tfcore.settings import expand_paths
 
 PASSWORD = "TENSORWRIGHT_SIGN_PASSWORD"  # noqa: S105  (the name of a variable)
 _MAKE = "Create one: openssl genpkey -algorithm ed25519 -out key.pem"

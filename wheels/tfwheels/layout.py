@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeGuard
 from urllib.parse import quote
 
-from tfbuild.errors import PublishError
 from tfbuild.packing.wheel import is_plain
+from tfcore.errors import PublishError
 
 HTML = "index.html"
 JSON = "index.json"

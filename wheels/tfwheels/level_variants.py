@@ -17,12 +17,12 @@ from pathlib import Path
 
 from simple_repository.model import File
 
-from tfbuild import console
-from tfbuild.errors import BusyError, PublishError, RecordError
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.packing.wheel import read_member
-from tfbuild.records import decode_record, format_json, parse_json, quote_value
 from tfbuild.upstream.download import hash_file
+from tfcore import console
+from tfcore.errors import BusyError, PublishError, RecordError
+from tfcore.records import decode_record, format_json, parse_json, quote_value
 from tfwheels import catalog
 from tfwheels.entry import Entry, WheelKind, require_checked
 from tfwheels.layout import (

@@ -25,9 +25,9 @@ from simple_repository.model import (
 )
 from simple_repository.serializer import SerializerHtmlV1, SerializerJsonV1
 
-from tfbuild.cpus.targets import Target
-from tfbuild.errors import PublishError
-from tfbuild.records import convert_record
+from tfcore.cpus.targets import Target
+from tfcore.errors import PublishError
+from tfcore.records import convert_record
 from tfwheels.entry import Entry, WheelKind
 from tfwheels.layout import (
     HTML,

@@ -19,9 +19,9 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import Signature
 
-from tfbuild.errors import PublishError
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
-from tfbuild.records import format_canonical, format_json, quote_value
+from tfcore.errors import PublishError
+from tfcore.records import format_canonical, format_json, quote_value
 from tfwheels.entry import Entry
 from tfwheels.keys import PublicKey, SigningKey, create_verifier
 from tfwheels.layout import is_sha256

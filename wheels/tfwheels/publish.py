@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from tfbuild import console
-from tfbuild.errors import BusyError, PublishError, RecordError
-from tfbuild.records import format_json
 from tfbuild.upstream.download import hash_file
+from tfcore import console
+from tfcore.errors import BusyError, PublishError, RecordError
+from tfcore.records import format_json
 from tfwheels import catalog, trust
 from tfwheels.catalog import Catalog
 from tfwheels.entry import Entry, read_entry, require_checked

@@ -27,7 +27,7 @@ from twine.auth import CredentialInput, Resolver
 from twine.exceptions import NonInteractive
 from twine.repository import Repository
 
-from tfbuild.errors import PublishError, UsageError
+from tfcore.errors import PublishError, UsageError
 
 REFUSALS = (requests.codes.unauthorized, requests.codes.forbidden)
 

@@ -19,14 +19,14 @@ from urllib.parse import quote, unquote, urlsplit
 from simple_repository.content_negotiation import Format, select_response_format
 from simple_repository.errors import UnsupportedSerialization
 
-from tfbuild.console import print_message, print_note
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match_cpu, parse_target
-from tfbuild.errors import HostError, PublishError, UsageError
 from tfbuild.packing.wheel import BLOCK
-from tfbuild.records import parse_json
-from tfbuild.settings import expand_home
 from tfbuild.upstream.releases import CPU_PACKAGES
+from tfcore.console import print_message, print_note
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.targets import match_cpu, parse_target
+from tfcore.errors import HostError, PublishError, UsageError
+from tfcore.records import parse_json
+from tfcore.settings import expand_home
 from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey, read_public_keys
 from tfwheels.layout import HTML, JSON, Digest, build_folder_key, build_manifest, resolve_key

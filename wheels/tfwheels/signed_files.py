@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from tfbuild.console import warn
-from tfbuild.errors import PublishError
 from tfbuild.packing.wheel import BLOCK
+from tfcore.console import warn
+from tfcore.errors import PublishError
 from tfwheels.keys import PublicKey
 from tfwheels.layout import PROVENANCE, resolve_key
 from tfwheels.provenance import verify_provenance

@@ -23,12 +23,12 @@ from packaging.version import Version
 from simple_repository.model import File
 from simple_repository.parser import parse_json_project_page
 
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match_cpu, parse_target
-from tfbuild.errors import HostError, PublishError, UsageError, WheelError
-from tfbuild.settings import expand_home
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import lock_files, releases
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.targets import match_cpu, parse_target
+from tfcore.errors import HostError, PublishError, UsageError, WheelError
+from tfcore.settings import expand_home
 from tfwheels import check_wheel
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import PinnedPackage, parse_lock

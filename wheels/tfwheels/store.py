@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from tfbuild.errors import UsageError
 from tfbuild.packing.wheel import is_plain
-from tfbuild.settings import expand_home
+from tfcore.errors import UsageError
+from tfcore.settings import expand_home
 from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
 

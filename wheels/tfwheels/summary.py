@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.version import Version
 
-from tfbuild.console import format_count
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.targets import match_cpu, parse_target
 from tfbuild.packing.tuned import choose_build
 from tfbuild.terminal_tables import format_grid
+from tfcore.console import format_count
+from tfcore.cpus.cpu import Cpu
+from tfcore.cpus.targets import match_cpu, parse_target
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.catalog import add_judgement
 from tfwheels.entry import Entry, TargetVerdict, WheelKind

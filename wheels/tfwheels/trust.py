@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.errors import PublishError, RecordError, UsageError
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.records import decode_record, format_json
+from tfcore.errors import PublishError, RecordError, UsageError
+from tfcore.records import decode_record, format_json
 from tfwheels.entry import Entry, SignedProvenance
 from tfwheels.keys import PublicKey, SigningKey, create_verifier
 from tfwheels.layout import PROVENANCE, build_provenance_key, compute_digest

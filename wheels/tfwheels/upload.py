@@ -23,10 +23,10 @@ from simple_repository.model import File
 from twine.exceptions import InvalidDistribution
 from twine.package import PackageFile
 
-from tfbuild import console
-from tfbuild.errors import PublishError, WheelError
 from tfbuild.packing.wheel import read_identity, verify_record
 from tfbuild.upstream.download import hash_file
+from tfcore import console
+from tfcore.errors import PublishError, WheelError
 from tfwheels.entry import require_checked
 from tfwheels.remote import REFUSALS, Index, check_url, find_credentials, is_localhost, open_index
 from tfwheels.wheel_choice import refuse_ambiguous

@@ -18,12 +18,12 @@ from types import MappingProxyType
 from archspec.cpu import TARGETS
 from packaging.version import Version
 
-from tfbuild.cpus.features import STOCK_BASELINE
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import PublishError
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import Tuned, read_tuned
-from tfbuild.records import format_json
+from tfcore.cpus.features import STOCK_BASELINE
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import PublishError
+from tfcore.records import format_json
 
 SCHEMA = "https://variants-schema.wheelnext.dev/peps/850/v0.2.0.json"
 FILE = "variant.json"

@@ -19,10 +19,10 @@ from archspec.cpu import TARGETS
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild.cpus.cpu import compute_x86_64_level
-from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
-from tfbuild.cpus.targets import Target, list_targets, parse_target
-from tfbuild.errors import PublishError
+from tfcore.cpus.cpu import compute_x86_64_level
+from tfcore.cpus.features import ARCHITECTURES, STOCK_BASELINE
+from tfcore.cpus.targets import Target, list_targets, parse_target
+from tfcore.errors import PublishError
 from tfwheels.entry import Entry, WheelKind
 
 _SYSTEM = re.compile(r"any|manylinux|musllinux|linux|macosx|win")

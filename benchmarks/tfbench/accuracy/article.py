@@ -11,7 +11,7 @@ from typing import Any
 from tfbench.costs import catalog
 from tfbench.costs.cost import compute_run_cost, compute_seconds_to_accuracy, get_value
 from tfbench.costs.prices import Mode
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 SCHEMA = 1
 FILES = {"2018": Path(__file__).with_name("riseml-2018.toml")}

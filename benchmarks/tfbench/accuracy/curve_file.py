@@ -18,9 +18,9 @@ from typing import Any
 
 from tfbench.accuracy.curve import CurvePoint
 from tfbench.costs.prices import LineItem, Mode, Price
-from tfbuild.console import suggest_spelling
-from tfbuild.errors import SampleError, UsageError
-from tfbuild.records import parse_json, quote_value, read_text
+from tfcore.console import suggest_spelling
+from tfcore.errors import SampleError, UsageError
+from tfcore.records import parse_json, quote_value, read_text
 
 EPOCH = "epoch"
 TIMES: Mapping[str, int] = {"hours": 3600, "seconds": 1}

@@ -18,12 +18,12 @@ from tfbench.inside.convergence import ARRAYS
 from tfbench.inside.digits import IMAGES, TESTING
 from tfbench.inside.parameters import Array, hash_arrays
 from tfbench.inside.workloads import find_workload
-from tfbuild import console
-from tfbuild.errors import ChecksumError, DownloadError, UsageError
-from tfbuild.records import write_atomic
-from tfbuild.settings import Paths, lock_folder
 from tfbuild.upstream import download
 from tfbuild.upstream.download import Pin
+from tfcore import console
+from tfcore.errors import ChecksumError, DownloadError, UsageError
+from tfcore.records import write_atomic
+from tfcore.settings import Paths, lock_folder
 
 CLASSES = 10
 EXAMPLES = "examples.npz"

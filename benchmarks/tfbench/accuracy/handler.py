@@ -23,12 +23,12 @@ from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.inside.workloads import find_workload, set_sizes
 from tfbench.result_table import format_result
-from tfbuild import console, settings
-from tfbuild.comparisons.host import read_host
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import UsageError
-from tfbuild.records import format_now, save
-from tfbuild.settings import Paths
+from tfcore import console, settings
+from tfcore.comparisons.host import read_host
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import UsageError
+from tfcore.records import format_now, save
+from tfcore.settings import Paths
 
 KIND, CURVE = "accuracy", "curve"
 MODULE = "tfbench.inside.convergence"

@@ -11,7 +11,7 @@ from tfbench.accuracy.results import ImportedCurve
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Table, build_table_section, tabulate
 from tfbench.result_table import ResultTable
-from tfbuild import console
+from tfcore import console
 
 _CURVE = ("curve", "#target", "#epoch", "#hours", "#USD")
 _ARTICLE = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tfbench.measuring.statistics import LEVEL
-from tfbuild.errors import SampleError
+from tfcore.errors import SampleError
 
 FEWEST = 6
 """The fewest values for an interval of 95 %; five give 93.75 %."""

@@ -15,8 +15,8 @@ from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import compute_run_cost, get_value
 from tfbench.costs.prices import Price
-from tfbuild.comparisons.host import Host
-from tfbuild.records import decode_record
+from tfcore.comparisons.host import Host
+from tfcore.records import decode_record
 
 SCHEMA = 1
 

@@ -14,7 +14,7 @@ from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
 from tfbench.reports.document import Answer, Document, Section, build_list, tabulate
 from tfbench.result_table import ResultTable
-from tfbuild import console
+from tfcore import console
 
 _HEADINGS = ("arm", "quantity", "#median", "#interval")
 _SEEDS = (

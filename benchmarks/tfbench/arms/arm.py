@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.comparisons.kernels import KernelTable
-from tfbuild.cpus.cpu import MASK
-from tfbuild.errors import UsageError
+from tfcore.comparisons.kernels import KernelTable
+from tfcore.cpus.cpu import MASK
+from tfcore.errors import UsageError
 
 TOLERANCE = 1e-3
 """Largest difference of the first losses (relative) and of the predictions after them (absolute)

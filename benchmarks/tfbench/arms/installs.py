@@ -18,21 +18,21 @@ from tfbench.arms.arm import Arm
 from tfbench.arms.lever_table import LEVERS, PRELOAD
 from tfbench.arms.levers import Pairs, find_malloc, find_widest_tolerance, resolve_lever
 from tfbench.arms.lineup import ArmSpec, is_path
-from tfbuild import console
 from tfbuild.commands import HOT, Request
-from tfbuild.comparisons.kernels import KernelTable
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.errors import HostError, UsageError, WheelError
 from tfbuild.packing import conformance, tuned, wheel
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.request import choose_python, require_release
-from tfbuild.run import run
-from tfbuild.settings import Paths, expand_home
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.tools.requirement import ExactRequirement, parse_exact
 from tfbuild.upstream import kernels, releases
+from tfcore import console
+from tfcore.comparisons.kernels import KernelTable
+from tfcore.cpus.cpu import read_cpu
+from tfcore.errors import HostError, UsageError, WheelError
+from tfcore.run import run
+from tfcore.settings import Paths, expand_home
 
 MINI = "mini, two kernels for a quick try; build the hot ones with invoke build"
 _REFUSED = "cannot be preloaded"  # glibc's dynamic linker prints this and continues without it

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tfbench.arms.lever_table import LEVERS, MALLOCS, Lever, ValueKind
-from tfbuild import packages
-from tfbuild.console import format_choices, suggest_spelling
-from tfbuild.errors import UsageError
-from tfbuild.run import run
+from tfcore import packages
+from tfcore.console import format_choices, suggest_spelling
+from tfcore.errors import UsageError
+from tfcore.run import run
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 """Names and values of levers or of environment variables."""

@@ -38,11 +38,11 @@ from tfbench.arms.levers import (
     find_widest_tolerance,
     suggest,
 )
-from tfbuild.console import suggest_spelling
-from tfbuild.errors import UsageError
-from tfbuild.records import parse_toml, read_text
-from tfbuild.settings import expand_home
 from tfbuild.tools.requirement import parse_exact
+from tfcore.console import suggest_spelling
+from tfcore.errors import UsageError
+from tfcore.records import parse_toml, read_text
+from tfcore.settings import expand_home
 
 STOCK = "stock"
 TUNED = "tuned"

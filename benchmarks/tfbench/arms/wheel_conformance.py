@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfbuild import console
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import KernelError
 from tfbuild.kernelbuild import finished_wheels
 from tfbuild.packing import conformance, tuned
 from tfbuild.packing.conformance import ConformanceStatus
-from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
+from tfcore import console
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import KernelError
+from tfcore.settings import Paths
 
 
 def require_conformance(wheel: Path, cpu: Cpu, paths: Paths) -> None:

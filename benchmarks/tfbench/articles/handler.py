@@ -19,10 +19,10 @@ from tfbench.reports.page import HTML
 from tfbench.sizing import handler as sizings
 from tfbench.strategies import handler as placements
 from tfbench.throughput import handler as throughputs
-from tfbuild import console, settings
-from tfbuild.comparisons.host import Host
-from tfbuild.errors import TensorwrightError, WorkerError
-from tfbuild.records import format_now
+from tfcore import console, settings
+from tfcore.comparisons.host import Host
+from tfcore.errors import TensorwrightError, WorkerError
+from tfcore.records import format_now
 
 KIND = "articles"
 SCHEMA = 1

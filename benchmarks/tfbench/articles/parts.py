@@ -31,8 +31,8 @@ from tfbench.reports.wording import format_factor_span, format_time
 from tfbench.sizing import handler as sizings
 from tfbench.strategies import handler as placements
 from tfbench.throughput import handler as throughputs
-from tfbuild.comparisons.comparison import load
-from tfbuild.settings import Paths
+from tfcore.comparisons.comparison import load
+from tfcore.settings import Paths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from tfbuild.records import hash_record
+from tfcore.records import hash_record
 
 
 class Outcome(StrEnum):

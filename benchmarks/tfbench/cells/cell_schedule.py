@@ -20,8 +20,8 @@ from tfbench.engine.endings import clean_lines, find_explanation
 from tfbench.engine.engine import RunProgress
 from tfbench.engine.journal import JOURNAL, Keep, Kinds, open_journal
 from tfbench.engine.workers import Session, build_worker_environment, start_session
-from tfbuild import console
-from tfbuild.errors import WorkerError
+from tfcore import console
+from tfcore.errors import WorkerError
 
 KINDS: Kinds[LaunchResult] = MappingProxyType({"cell": LaunchResult})
 Progress = Callable[[int, int, str], None]

@@ -19,11 +19,11 @@ from tfbench.reports.canvas import Drawing
 from tfbench.reports.document import Document, Section
 from tfbench.reports.page import Figures
 from tfbench.result_table import ResultTable, format_result
-from tfbuild import console, settings
-from tfbuild.comparisons.host import Host, read_host
-from tfbuild.errors import UsageError
-from tfbuild.records import save
-from tfbuild.settings import Paths
+from tfcore import console, settings
+from tfcore.comparisons.host import Host, read_host
+from tfcore.errors import UsageError
+from tfcore.records import save
+from tfcore.settings import Paths
 
 SCHEMA = 1
 """Version of run.json."""

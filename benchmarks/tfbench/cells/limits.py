@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 LEAST_MB = 200
 """Memory that importing TensorFlow 2.14 allocates (VmData 208 MB; 380 MB resident with its

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfbench.costs.cost import Amount, average_launches
-from tfbuild.errors import SampleError
+from tfcore.errors import SampleError
 
 _NORMAL = 1.4826
 """Factor from the median absolute deviation to the standard deviation of a normal distribution."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tfbench.costs.prices import Price, PriceBook
 from tfbench.costs.runs import TrainingRun
-from tfbuild.errors import SampleError, UsageError
-from tfbuild.settings import expand_home
+from tfcore.errors import SampleError, UsageError
+from tfcore.settings import expand_home
 
 TOTALS = Path(__file__).parent / "data" / "cloud_cpu_2017_totals.csv"
 PRICES = "2017-07-gce"

@@ -16,8 +16,8 @@ from tfbench.costs.runs import (
     find_fastest,
     is_dominated,
 )
-from tfbuild.comparisons.comparison import ComparedCell, Comparison
-from tfbuild.errors import SampleError
+from tfcore.comparisons.comparison import ComparedCell, Comparison
+from tfcore.errors import SampleError
 
 COMPOSED = (
     "The time of a run is computed from its parts, not measured as a whole: the article's epochs,"

@@ -12,9 +12,9 @@ from typing import Any
 
 from tfbench.costs.machines import find_machine, parse_mode
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, create_book
-from tfbuild.errors import UsageError
-from tfbuild.records import parse_toml, read_text
-from tfbuild.settings import expand_home
+from tfcore.errors import UsageError
+from tfcore.records import parse_toml, read_text
+from tfcore.settings import expand_home
 
 SHIPPED = Path(__file__).with_name("books")
 _KEYS = {field.name for field in dataclasses.fields(Price)}

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from tfbench.costs.prices import Price
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, estimate_geometric_mean
-from tfbuild.comparisons.interval import Interval
-from tfbuild.errors import SampleError, UsageError
+from tfcore.comparisons.interval import Interval
+from tfcore.errors import SampleError, UsageError
 
 Amount: TypeAlias = Interval | float
 """A plain number was measured once, so its uncertainty is unknown."""

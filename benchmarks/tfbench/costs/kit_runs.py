@@ -15,8 +15,8 @@ from tfbench.engine.journal import read_lines
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.steps import OK
 from tfbench.inside.workloads import UnknownWorkloadError, find_workload
-from tfbuild.errors import RecordError, UsageError
-from tfbuild.records import quote_value
+from tfcore.errors import RecordError, UsageError
+from tfcore.records import quote_value
 
 _SHORTEST_S = 1e-9
 """A valid step takes longer than this and less than its reciprocal."""

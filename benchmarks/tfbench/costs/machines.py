@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tfbench.costs.prices import Mode, Price, PriceBook, format_first
-from tfbuild.console import format_choices, format_vcpus
-from tfbuild.errors import UsageError
+from tfcore.console import format_choices, format_vcpus
+from tfcore.errors import UsageError
 
 _HINT = "Write machines as 2=n1-highcpu-2,8=n1-highcpu-8"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 HOURS_PER_MONTH = 365 * 24 / 12
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tfbench.costs import cost
 from tfbench.costs.cost import Amount, Relative
 from tfbench.costs.prices import Price
-from tfbuild.comparisons.interval import Interval
-from tfbuild.errors import SampleError, UsageError
+from tfcore.comparisons.interval import Interval
+from tfcore.errors import SampleError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from tfbench.engine.journal import JOURNAL
-from tfbuild import console, records
-from tfbuild.errors import HostError, RecordError, UsageError
-from tfbuild.settings import Paths
+from tfcore import console, records
+from tfcore.errors import HostError, RecordError, UsageError
+from tfcore.settings import Paths
 
 _ANOTHER = "Give another --out"
 _SHOWN = 3

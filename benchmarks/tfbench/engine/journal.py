@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfbuild.errors import DiskError, RecordError, SampleError
-from tfbuild.records import (
+from tfcore.errors import DiskError, RecordError, SampleError
+from tfcore.records import (
     convert_record,
     decode_record,
     format_canonical,

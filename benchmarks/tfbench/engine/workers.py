@@ -19,9 +19,9 @@ from typing import Any, Literal
 from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.endings import find_explanation
 from tfbench.engine.schedule import draw_launch_order, draw_padding
-from tfbuild import settings
-from tfbuild.errors import DiskError, WorkerError
-from tfbuild.run import stop_group
+from tfcore import settings
+from tfcore.errors import DiskError, WorkerError
+from tfcore.run import stop_group
 
 WORKER = "tfbench.inside.worker"
 PACKAGE = Path(__file__).resolve().parents[1]

@@ -21,15 +21,15 @@ from tfbench.kernels.wheel_kernels import WheelKernels, read_wheel_kernels
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.options import Subject
 from tfbench.result_table import format_result
-from tfbuild import console, durations, settings
 from tfbuild.commands import HOT, Request
-from tfbuild.comparisons.host import read_host
-from tfbuild.cpus.cpu import read_cpu, read_vcpus
-from tfbuild.errors import UsageError
 from tfbuild.planning.plan import Scope
-from tfbuild.records import format_json, format_now, save, write_atomic
-from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import load_known_sources
+from tfcore import console, durations, settings
+from tfcore.comparisons.host import read_host
+from tfcore.cpus.cpu import read_cpu, read_vcpus
+from tfcore.errors import UsageError
+from tfcore.records import format_json, format_now, save, write_atomic
+from tfcore.settings import Paths
 
 PROFILED = Path(__file__).with_name("hot.json")
 """The profile of the six workloads, recorded by invoke profile on 2 vCPUs of the Sapphire Rapids

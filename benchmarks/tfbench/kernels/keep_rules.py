@@ -19,9 +19,9 @@ from scipy import stats
 
 from tfbench.kernels.profiles import RankedCallSite
 from tfbench.measuring.statistics import Contrast, compute_contrast, compute_level
-from tfbuild.comparisons.interval import Interval
-from tfbuild.comparisons.kernels import KernelRow, TypedOp
-from tfbuild.console import format_count
+from tfcore.comparisons.interval import Interval
+from tfcore.comparisons.kernels import KernelRow, TypedOp
+from tfcore.console import format_count
 
 RATE = 0.05
 LEAST_LOSS = 0.01

@@ -16,10 +16,10 @@ from tfbench.inside.call_sites import CallSite, CallSiteInput
 from tfbench.inside.step_parts import StepParts
 from tfbench.inside.workloads import PROGRAM
 from tfbench.options import Subject, hash_path
-from tfbuild import settings
-from tfbuild.errors import CommandError, RecordError, UsageError, WorkerError
-from tfbuild.records import decode_record, hash_record, load, save
-from tfbuild.run import run
+from tfcore import settings
+from tfcore.errors import CommandError, RecordError, UsageError, WorkerError
+from tfcore.records import decode_record, hash_record, load, save
+from tfcore.run import run
 
 SCHEMA = 1
 WORTH = 0.0001

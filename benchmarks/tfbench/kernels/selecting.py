@@ -22,12 +22,12 @@ from tfbench.kernels.timings import (
 )
 from tfbench.kernels.wheel_kernels import WheelKernels
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
-from tfbuild import console
-from tfbuild.comparisons.kernels import KernelRow, TypedOp
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import SampleError
 from tfbuild.planning.selection import Selection, find_fused_ops
-from tfbuild.records import format_now, save
+from tfcore import console
+from tfcore.comparisons.kernels import KernelRow, TypedOp
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import SampleError
+from tfcore.records import format_now, save
 
 SCHEMA = 2
 KIND = RunKind(name="selection", prefix="select", result="selection.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tfbench.inside.call_sites import CallSite
-from tfbuild.comparisons.kernels import TypedOp
+from tfcore.comparisons.kernels import TypedOp
 
 
 def find_registration(site: CallSite, registrations: Iterable[TypedOp]) -> TypedOp | None:

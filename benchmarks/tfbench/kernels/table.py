@@ -9,8 +9,8 @@ from tfbench.inside.step_parts import StepParts
 from tfbench.kernels.profiles import Profile, ProfiledProgram, rank_call_sites
 from tfbench.kernels.selecting import SelectionResult
 from tfbench.result_table import ResultTable
-from tfbuild.comparisons.kernels import KernelRow
-from tfbuild.console import format_count
+from tfcore.comparisons.kernels import KernelRow
+from tfcore.console import format_count
 
 HEADINGS = (
     *("op", "types", "inputs", "#threads", "#share", "#stock us", "#tuned us", "#ratio"),

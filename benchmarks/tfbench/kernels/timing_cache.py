@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tfbench.inside.call_sites import CallSite
 from tfbench.kernels.keep_rules import Series
-from tfbuild.errors import RecordError
-from tfbuild.records import decode_record, hash_record, load, save
+from tfcore.errors import RecordError
+from tfcore.records import decode_record, hash_record, load, save
 
 SCHEMA = 4
 """Also raised when the method of timing changes, so that nothing old is reused."""

@@ -26,7 +26,7 @@ from tfbench.kernels import workers
 from tfbench.kernels.keep_rules import Series, create_series
 from tfbench.kernels.profiles import RankedCallSite
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
-from tfbuild.errors import WorkerError
+from tfcore.errors import WorkerError
 
 SAMPLE_S = 0.0025
 """Target length of a sample of the slowest arm."""

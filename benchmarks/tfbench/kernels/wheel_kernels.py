@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import RecordError, WheelError
 from tfbuild.kernelbuild import pool
 from tfbuild.kernelbuild.pool import WheelPart
 from tfbuild.packing.tuned import KernelLibrary, choose_build, read_tuned
-from tfbuild.records import decode_record, hash_record, load
 from tfbuild.upstream.download import hash_file
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import RecordError, WheelError
+from tfcore.records import decode_record, hash_record, load
 
 _RECIPE = ("release", "compiler", "compiler_version", "flags", "sources", "stock", "kernel_recipe")
 """The fields of a plan that affect the code of every kernel source. In addition, a source has its

@@ -14,8 +14,8 @@ from tfbench.engine import workers
 from tfbench.engine.workers import Session
 from tfbench.inside import timing
 from tfbench.inside.call_sites import CallSite
-from tfbuild.errors import WorkerError
-from tfbuild.records import convert_record
+from tfcore.errors import WorkerError
+from tfcore.records import convert_record
 
 LIMIT_S = 120.0
 _ENV = {"TF_ENABLE_ONEDNN_OPTS": "0", "TENSORWRIGHT_FUSE": "0", "TF_CPP_MIN_LOG_LEVEL": "1"}

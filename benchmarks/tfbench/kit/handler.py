@@ -10,9 +10,9 @@ from tfbench.kit import archive
 from tfbench.kit.phases import Phase, group_launches
 from tfbench.reports import wording
 from tfbench.result_table import ResultTable, format_result
-from tfbuild import console
-from tfbuild.errors import UsageError
-from tfbuild.records import write_atomic
+from tfcore import console
+from tfcore.errors import UsageError
+from tfcore.records import write_atomic
 
 _HEADINGS = (
     *("arm", "device", "backend", "workload", "phase", "#examples/s", "#interval", "#launches"),

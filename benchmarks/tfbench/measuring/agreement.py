@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from tfbench.inside.workload_name import parse_name
 from tfbench.measuring.samples import Start
-from tfbuild.comparisons.comparison import SENSITIVITY, Agreement
-from tfbuild.errors import SampleError, WorkerError
+from tfcore.comparisons.comparison import SENSITIVITY, Agreement
+from tfcore.errors import SampleError, WorkerError
 
 Numbers: TypeAlias = Sequence[float | None]
 """None stands for a value that is not finite."""

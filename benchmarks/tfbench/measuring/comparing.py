@@ -20,20 +20,20 @@ from tfbench.measuring.samples import KINDS
 from tfbench.measuring.statistics import LEVEL, MARGIN
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.measuring.summary import Criteria, collect_arm_facts, summarise_cell, summarise_overall
-from tfbuild import console
-from tfbuild.comparisons.comparison import FILE, SCHEMA, ComparedCell, Comparison, load, save
-from tfbuild.comparisons.deciding import decide, find_decision, find_mean_decision
-from tfbuild.comparisons.effort import Effort
-from tfbuild.comparisons.host import Host, read_host
-from tfbuild.comparisons.interval import Verdict
-from tfbuild.errors import (
+from tfcore import console
+from tfcore.comparisons.comparison import FILE, SCHEMA, ComparedCell, Comparison, load, save
+from tfcore.comparisons.deciding import decide, find_decision, find_mean_decision
+from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.host import Host, read_host
+from tfcore.comparisons.interval import Verdict
+from tfcore.errors import (
     AgreementError,
     InconclusiveError,
     RegressionError,
     UsageError,
     WorkerError,
 )
-from tfbuild.records import format_now
+from tfcore.records import format_now
 
 QUICK = Effort(precision=0.015, budget_s=120.0)
 THOROUGH = Effort(looks=(10, 20, 40), phase_blocks=2, precision=0.005, budget_s=300.0)

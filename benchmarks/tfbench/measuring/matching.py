@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfbuild.comparisons.comparison import ArmFacts
-from tfbuild.comparisons.host import Host
-from tfbuild.cpus.cpu import Cpu
+from tfcore.comparisons.comparison import ArmFacts
+from tfcore.comparisons.host import Host
+from tfcore.cpus.cpu import Cpu
 
 MAY_DIFFER = frozenset({"vcpus", "affinity", "memory_bytes"})
 """Fields of a host that may differ: its size, and the part of it that a run may use."""

@@ -42,10 +42,10 @@ from tfbench.measuring.stopping import (
     find_stop_reason,
     increase_steps,
 )
-from tfbuild import console
-from tfbuild.comparisons.effort import Effort
-from tfbuild.cpus.cpu import read_numa_nodes
-from tfbuild.errors import WorkerError
+from tfcore import console
+from tfcore.comparisons.effort import Effort
+from tfcore.cpus.cpu import read_numa_nodes
+from tfcore.errors import WorkerError
 
 CHECKED_STEPS = 5
 PROFILED_STEPS = 5

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from tfbench.measuring.matching import compare_arms, compare_hosts
-from tfbuild import console
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.comparisons.deciding import decide
-from tfbuild.comparisons.effort import Effort
-from tfbuild.comparisons.host import Host
-from tfbuild.errors import HostError, UsageError
+from tfcore import console
+from tfcore.comparisons.comparison import Comparison
+from tfcore.comparisons.deciding import decide
+from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.host import Host
+from tfcore.errors import HostError, UsageError
 
 Part: TypeAlias = tuple[str, Comparison]
 """The name of a comparison in `parts`, and the comparison."""

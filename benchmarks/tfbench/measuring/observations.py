@@ -23,10 +23,10 @@ from tfbench.measuring.statistics import (
     compute_log_ratio,
     estimate_geometric_mean,
 )
-from tfbuild.comparisons.comparison import MOST_DROPPED, ArmFailure
-from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
-from tfbuild.comparisons.interval import Interval
-from tfbuild.errors import SampleError
+from tfcore.comparisons.comparison import MOST_DROPPED, ArmFailure
+from tfcore.comparisons.effort import FEWEST_BLOCKS, Effort
+from tfcore.comparisons.interval import Interval
+from tfcore.errors import SampleError
 
 _PER_BLOCK = 2
 """Samples of each arm in a block."""

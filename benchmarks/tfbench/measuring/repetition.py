@@ -18,7 +18,7 @@ from scipy import stats
 
 from tfbench.measuring.statistics import LEVEL
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
-from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
+from tfcore.comparisons.effort import FEWEST_BLOCKS, Effort
 
 MOST_BLOCKS = 40
 """Per launch, if no budget ends it."""

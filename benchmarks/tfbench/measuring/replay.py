@@ -8,9 +8,9 @@ from tfbench.engine.journal import PACKED, read_entries
 from tfbench.measuring.comparing import KIND, ComparisonSetting, summarise_run
 from tfbench.measuring.measurement import create_observed_cell
 from tfbench.measuring.samples import KINDS, Sample
-from tfbuild.comparisons.comparison import SCHEMA, Comparison
-from tfbuild.errors import RecordError, SampleError, UsageError
-from tfbuild.records import decode_record, load, parse_json
+from tfcore.comparisons.comparison import SCHEMA, Comparison
+from tfcore.errors import RecordError, SampleError, UsageError
+from tfcore.records import decode_record, load, parse_json
 
 _FOREIGN = (
     *(SampleError, UsageError, KeyError, IndexError, ValueError),

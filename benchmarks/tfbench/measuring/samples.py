@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 from tfbench.inside.phases import FIT
-from tfbuild.errors import SampleError
+from tfcore.errors import SampleError
 
 _GRAIN_S = 0.02
 """Two ticks, the unit of `busy_s` and `steal_s`."""

@@ -41,12 +41,12 @@ from tfbench.measuring.observations import (
 )
 from tfbench.measuring.statistics import LEVEL, Thresholds, choose_verdict
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
-from tfbuild import console
-from tfbuild.comparisons.decision import compute_floor
-from tfbuild.comparisons.effort import Effort
-from tfbuild.comparisons.host import Host
-from tfbuild.comparisons.interval import Interval, Verdict
-from tfbuild.errors import SampleError, WorkerError
+from tfcore import console
+from tfcore.comparisons.decision import compute_floor
+from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval, Verdict
+from tfcore.errors import SampleError, WorkerError
 
 SCHEMA = 2
 WORKLOAD = "mnist_mlp"

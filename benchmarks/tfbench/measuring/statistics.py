@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from tfbuild.comparisons.decision import compute_limit
-from tfbuild.comparisons.interval import Interval, Verdict
-from tfbuild.errors import SampleError
+from tfcore.comparisons.decision import compute_limit
+from tfcore.comparisons.interval import Interval, Verdict
+from tfcore.errors import SampleError
 
 Launches: TypeAlias = Sequence[Sequence[float]]
 Values: TypeAlias = NDArray[np.float64]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tfbuild.comparisons.effort import Effort, Stop
-from tfbuild.errors import SampleError
+from tfcore.comparisons.effort import Effort, Stop
+from tfcore.errors import SampleError
 
 TARGET_S = 0.25
 """Target length of the slower arm's sample; whole steps make it up to a third longer or shorter."""

@@ -37,7 +37,7 @@ from tfbench.measuring.statistics import (
     combine_cells,
 )
 from tfbench.measuring.stopping import FEWEST_LAUNCHES, find_stop_reason
-from tfbuild.comparisons.comparison import (
+from tfcore.comparisons.comparison import (
     ArmFacts,
     ArmTimes,
     ComparedCell,
@@ -50,11 +50,11 @@ from tfbuild.comparisons.comparison import (
     PhaseTime,
     Speedup,
 )
-from tfbuild.comparisons.decision import compute_floor
-from tfbuild.comparisons.effort import Effort, Stop
-from tfbuild.comparisons.interval import Interval
-from tfbuild.comparisons.kernels import KernelTable
-from tfbuild.errors import SampleError
+from tfcore.comparisons.decision import compute_floor
+from tfcore.comparisons.effort import Effort, Stop
+from tfcore.comparisons.interval import Interval
+from tfcore.comparisons.kernels import KernelTable
+from tfcore.errors import SampleError
 
 _FOR_P99 = 200
 """Fewest requests of a launch for the 99 % quantile: two are slower than it."""

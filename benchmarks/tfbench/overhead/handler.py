@@ -18,11 +18,11 @@ from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.overhead import results, terms, text
 from tfbench.overhead.results import Overhead
-from tfbuild import settings
-from tfbuild.comparisons.host import Host
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import WorkerError
-from tfbuild.records import convert_record, format_now
+from tfcore import settings
+from tfcore.comparisons.host import Host
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import WorkerError
+from tfcore.records import convert_record, format_now
 
 KIND = "overhead"
 WORKLOAD = "iris_mlp"

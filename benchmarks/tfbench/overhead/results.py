@@ -14,8 +14,8 @@ from tfbench.inside.fitting import Form
 from tfbench.measuring.statistics import estimate_geometric_mean, estimate_mean
 from tfbench.overhead import terms
 from tfbench.overhead.terms import Counts, Terms
-from tfbuild.comparisons.host import Host
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval
 
 SCHEMA = 1
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy import optimize
 
 from tfbench.inside.fitting import Form
-from tfbuild.errors import SampleError
+from tfcore.errors import SampleError
 
 CLOSE = 0.05
 """A number of steps per execution is large enough if more gains at most this share of the time."""

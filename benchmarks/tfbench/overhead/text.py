@@ -11,8 +11,8 @@ from tfbench.reports.charts import ChartGroup, ChartPoint, plot_forest
 from tfbench.reports.document import Answer, Document, Section, build_table_blocks
 from tfbench.reports.wording import format_factor, format_factor_span, format_share, format_span
 from tfbench.result_table import ResultTable
-from tfbuild import console
-from tfbuild.comparisons.interval import Interval
+from tfcore import console
+from tfcore.comparisons.interval import Interval
 
 KEY = "overhead"
 HEADINGS = (

@@ -18,9 +18,9 @@ from tfbench.reports.document import (
     build_table_section,
 )
 from tfbench.reports.ladder import Ladder, find_ladder
-from tfbuild import console
-from tfbuild.comparisons.comparison import Comparison, Overall
-from tfbuild.comparisons.deciding import find_mean_decision
+from tfcore import console
+from tfcore.comparisons.comparison import Comparison, Overall
+from tfcore.comparisons.deciding import find_mean_decision
 
 
 def build_document(comparison: Comparison, templates: Path, bill: Bill | None = None) -> Document:

@@ -22,7 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from tfbench.costs.cost import Amount, get_ends, get_value
 from tfbench.reports import canvas
 from tfbench.reports.canvas import clean_text, create_panel, get_colour
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.interval import Interval
 
 ROW_IN = 0.19
 LETTER_IN = 0.08

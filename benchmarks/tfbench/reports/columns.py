@@ -16,8 +16,8 @@ from tfbench.inside.workloads import format_label
 from tfbench.reports import wording
 from tfbench.reports.document import Table, TextColumns, read_rows, tabulate
 from tfbench.reports.findings import Row, explain, list_rows
-from tfbuild.comparisons.comparison import ArmTimes, Comparison, Speedup
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.comparison import ArmTimes, Comparison, Speedup
+from tfcore.comparisons.interval import Interval
 
 Value: TypeAlias = str | int | float | None
 CsvColumns: TypeAlias = dict[str, Callable[[Row], Value]]

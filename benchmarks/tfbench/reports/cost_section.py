@@ -20,7 +20,7 @@ from tfbench.reports.document import (
     build_table_section,
     tabulate,
 )
-from tfbuild import console
+from tfcore import console
 
 MARKS = (
     "“Break-even price” is the price per hour, relative to the baseline's, at which a run on the "

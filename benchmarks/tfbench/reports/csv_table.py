@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from tfbench.reports.columns import CSV, Value
 from tfbench.reports.findings import Row
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.comparisons.deciding import find_decision
+from tfcore.comparisons.comparison import Comparison
+from tfcore.comparisons.deciding import find_decision
 
 
 def format_csv(comparison: Comparison) -> str:

@@ -18,8 +18,8 @@ from tfbench.reports.document import (
     read_rows,
     tabulate,
 )
-from tfbuild import console
-from tfbuild.comparisons.comparison import (
+from tfcore import console
+from tfcore.comparisons.comparison import (
     SENSITIVITY,
     Agreement,
     ArmFacts,
@@ -27,11 +27,11 @@ from tfbuild.comparisons.comparison import (
     ComparedCell,
     Comparison,
 )
-from tfbuild.comparisons.effort import Stop
-from tfbuild.comparisons.host import Host
-from tfbuild.comparisons.interval import Interval
-from tfbuild.comparisons.kernels import KernelTable
-from tfbuild.console import format_duration, format_size
+from tfcore.comparisons.effort import Stop
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval
+from tfcore.comparisons.kernels import KernelTable
+from tfcore.console import format_duration, format_size
 
 SAMPLES = "samples"
 

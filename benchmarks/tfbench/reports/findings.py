@@ -14,8 +14,8 @@ from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import format_label
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
 from tfbench.reports import wording
-from tfbuild import console
-from tfbuild.comparisons.comparison import (
+from tfcore import console
+from tfcore.comparisons.comparison import (
     ArmFacts,
     ArmResult,
     ComparedCell,
@@ -23,10 +23,10 @@ from tfbuild.comparisons.comparison import (
     Overall,
     Speedup,
 )
-from tfbuild.comparisons.deciding import find_mean_decision, list_decisions
-from tfbuild.comparisons.decision import Decision, Reason
-from tfbuild.comparisons.effort import Stop
-from tfbuild.comparisons.interval import Verdict
+from tfcore.comparisons.deciding import find_mean_decision, list_decisions
+from tfcore.comparisons.decision import Decision, Reason
+from tfcore.comparisons.effort import Stop
+from tfcore.comparisons.interval import Verdict
 
 FEW_LAUNCHES = 4
 LONG = 1.5

@@ -9,9 +9,9 @@ from tfbench.inside.workloads import WORKLOADS
 from tfbench.reports import wording
 from tfbench.reports.document import BulletList, Section, split_paragraphs
 from tfbench.reports.templating import render_template
-from tfbuild.comparisons.comparison import MOST_DROPPED, Comparison
-from tfbuild.comparisons.decision import LIKELY
-from tfbuild.console import format_duration
+from tfcore.comparisons.comparison import MOST_DROPPED, Comparison
+from tfcore.comparisons.decision import LIKELY
+from tfcore.console import format_duration
 
 TEMPLATE = "method.txt.j2"
 LIMITS = (

@@ -13,8 +13,8 @@ from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, render_standalone
 from tfbench.reports.document import COST, LADDER, SCALING, SPEEDUPS, Document
 from tfbench.reports.ladder import find_ladder
 from tfbench.reports.templating import render_template
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.records import write_atomic
+from tfcore.comparisons.comparison import Comparison
+from tfcore.records import write_atomic
 
 MARKDOWN, HTML = "report.md", "report.html"
 TEMPLATE = "report.html.j2"

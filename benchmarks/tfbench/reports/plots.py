@@ -27,9 +27,9 @@ from tfbench.reports.charts import (
     plot_speedups,
 )
 from tfbench.reports.ladder import Ladder
-from tfbuild import console
-from tfbuild.comparisons.comparison import ComparedCell, Comparison, Speedup
-from tfbuild.comparisons.interval import Interval, Verdict
+from tfcore import console
+from tfcore.comparisons.comparison import ComparedCell, Comparison, Speedup
+from tfcore.comparisons.interval import Interval, Verdict
 
 TONES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad"}
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tfbench.inside.phases import JUDGED
 from tfbench.measuring.samples import Sample
-from tfbuild.comparisons.comparison import ArmFacts, Comparison
-from tfbuild.errors import SampleError
+from tfcore.comparisons.comparison import ArmFacts, Comparison
+from tfcore.errors import SampleError
 
 
 def export_suites(comparison: Comparison, samples: Iterable[Sample]) -> dict[str, str]:

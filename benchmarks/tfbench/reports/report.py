@@ -16,11 +16,11 @@ from tfbench.reports import columns, findings, wording
 from tfbench.reports import cost_section as costs
 from tfbench.reports.document import Document, read_rows
 from tfbench.reports.templating import render_template
-from tfbuild import console
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.comparisons.deciding import find_mean_decision
-from tfbuild.comparisons.decision import Reason
-from tfbuild.comparisons.interval import Verdict
+from tfcore import console
+from tfcore.comparisons.comparison import Comparison
+from tfcore.comparisons.deciding import find_mean_decision
+from tfcore.comparisons.decision import Reason
+from tfcore.comparisons.interval import Verdict
 
 TEMPLATE = "report.md.j2"
 NOTES = 3

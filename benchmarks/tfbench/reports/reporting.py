@@ -20,11 +20,11 @@ from tfbench.measuring.comparing import KIND
 from tfbench.measuring.replay import recompute_comparison
 from tfbench.measuring.samples import KINDS, Sample
 from tfbench.reports import chapters, cost_section, csv_table, page, pyperf, report
-from tfbuild import settings
-from tfbuild.comparisons.comparison import Comparison, load, save
-from tfbuild.errors import RecordError, UsageError
-from tfbuild.records import convert_record, format_json, write_atomic
-from tfbuild.settings import Paths
+from tfcore import settings
+from tfcore.comparisons.comparison import Comparison, load, save
+from tfcore.errors import RecordError, UsageError
+from tfcore.records import convert_record, format_json, write_atomic
+from tfcore.settings import Paths
 
 CSV = "report.csv"
 ARTICLE = "2017"

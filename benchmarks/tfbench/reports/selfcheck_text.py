@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfbench.measuring.selfcheck import MOST_FALSE, REPEAT, Rate, SelfCheck, TrialRow
 from tfbench.result_table import ResultTable
-from tfbuild.console import format_duration
+from tfcore.console import format_duration
 
 HEADINGS = (
     *("trials", "arm", "#true speedup", "#seconds", "#samples", "#half-width", "#excludes 1"),

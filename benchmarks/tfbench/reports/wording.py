@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 from tfbench.costs.cost import Amount, get_ends
 from tfbench.inside.workloads import format_label
-from tfbuild import console
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.comparisons.interval import Interval
+from tfcore import console
+from tfcore.comparisons.comparison import Comparison
+from tfcore.comparisons.interval import Interval
 
 SIGNIFICANT = 3
 _FEW = 4

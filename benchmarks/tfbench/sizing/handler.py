@@ -20,11 +20,11 @@ from tfbench.inside.workloads import PROGRAM, find_workload, set_sizes
 from tfbench.sizing import results, sources, text
 from tfbench.sizing.results import Sizing
 from tfbench.sizing.sources import InputSource
-from tfbuild import console, settings
-from tfbuild.comparisons.host import Host, read_host
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import UsageError
-from tfbuild.records import format_now
+from tfcore import console, settings
+from tfcore.comparisons.host import Host, read_host
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import UsageError
+from tfcore.records import format_now
 
 KIND = "sizing"
 EXAMPLES = 512

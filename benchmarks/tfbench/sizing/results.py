@@ -14,7 +14,7 @@ from tfbench.cells.cell import CellResult, Outcome
 from tfbench.cells.experiment import Wheel
 from tfbench.costs.cost import Amount, get_value
 from tfbench.costs.prices import Mode, Price, PriceBook
-from tfbuild.comparisons.host import Host
+from tfcore.comparisons.host import Host
 
 SCHEMA = 1
 _READING, _MOSTLY_READING = 0.75, 0.5

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 
 from tfbench.inside.steps import FILES, MEMORY
-from tfbuild import console
-from tfbuild.errors import UsageError
+from tfcore import console
+from tfcore.errors import UsageError
 
 CACHED, COLD = "cached", "cold"
 KINDS = (MEMORY, CACHED, COLD)

@@ -13,7 +13,7 @@ from tfbench.reports.charts import ChartGroup, ChartPoint, describe_rows, plot_a
 from tfbench.reports.document import Document, Section, build_table_blocks
 from tfbench.result_table import ResultTable
 from tfbench.sizing.results import Knee, Sizing, SizingRow
-from tfbuild import console
+from tfcore import console
 
 KEY = "sizing"
 HEADINGS = (

@@ -21,9 +21,9 @@ from tfbench.startup.imports import KINDS, Imports, ImportSpec
 from tfbench.startup.launches import ImportLaunch, Launcher
 from tfbench.startup.overhead import LIMIT, ImportTimes, Startup, compute_overhead, select_blocks
 from tfbench.startup.text import build_table
-from tfbuild import console, settings
-from tfbuild.comparisons.host import read_host
-from tfbuild.records import format_now, save
+from tfcore import console, settings
+from tfcore.comparisons.host import read_host
+from tfcore.records import format_now, save
 
 KIND = RunKind(name="startup", prefix="startup", result="startup.json")
 

@@ -11,7 +11,7 @@ from tfbench.engine.engine import RunProgress
 from tfbench.engine.journal import Keep, Kinds
 from tfbench.engine.schedule import create_random, draw_block_order, draw_padding
 from tfbench.startup.launches import IMPORT, ImportLaunch, Launcher, Turn
-from tfbuild.comparisons.host import Host
+from tfcore.comparisons.host import Host
 
 SCHEMA = 1
 KINDS: Kinds[ImportLaunch] = MappingProxyType({"import": ImportLaunch})

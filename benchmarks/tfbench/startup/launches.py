@@ -15,8 +15,8 @@ from tfbench.engine.workers import require_own_tensorflow
 from tfbench.inside import importing, meters
 from tfbench.inside.worker import find_kernel_library
 from tfbench.measuring.samples import require_times
-from tfbuild.errors import CommandError, WorkerError
-from tfbuild.run import run
+from tfcore.errors import CommandError, WorkerError
+from tfcore.run import run
 
 IMPORT = "import"
 _LIMIT_S = 300.0

@@ -17,9 +17,9 @@ from enum import StrEnum
 from tfbench.measuring import gates
 from tfbench.measuring.statistics import FEWEST_LAUNCHES, compute_contrast, compute_level
 from tfbench.startup.launches import ImportLaunch
-from tfbuild.comparisons.comparison import MOST_DROPPED
-from tfbuild.comparisons.host import Host
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.comparison import MOST_DROPPED
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval
 
 SCHEMA = 2
 LIMIT = 0.05

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tfbench.reports import wording
 from tfbench.result_table import ResultTable
 from tfbench.startup.overhead import ImportOverhead, ImportTimes, ImportVerdict, Startup
-from tfbuild.comparisons.interval import Interval
-from tfbuild.console import format_vcpus
+from tfcore.comparisons.interval import Interval
+from tfcore.console import format_vcpus
 
 
 def build_table(startup: Startup) -> ResultTable:

@@ -21,7 +21,7 @@ from tfbench.strategies.results import (
     estimate_ratio,
 )
 from tfbench.strategies.strategy import StrategyFamily, find_strategy
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.interval import Interval
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

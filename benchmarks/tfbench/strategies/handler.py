@@ -17,10 +17,10 @@ from tfbench.measuring.statistics import FEWEST_LAUNCHES
 from tfbench.strategies import strategy, text
 from tfbench.strategies.matrix import Matrix, list_cells
 from tfbench.strategies.results import StrategiesResult, build_rows
-from tfbuild import console, settings
-from tfbuild.comparisons.host import Host, read_host
-from tfbuild.errors import UsageError
-from tfbuild.records import format_now
+from tfcore import console, settings
+from tfcore.comparisons.host import Host, read_host
+from tfcore.errors import UsageError
+from tfcore.records import format_now
 
 KIND = "strategies"
 NETS = ("alexnet:image=64:batch=16", "resnet50:image=64:batch=8")

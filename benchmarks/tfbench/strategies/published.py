@@ -10,8 +10,8 @@ from typing import Any
 from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import find_workload
 from tfbench.strategies.strategy import StrategyFamily
-from tfbuild.errors import RecordError
-from tfbuild.records import parse_toml, read_text
+from tfcore.errors import RecordError
+from tfcore.records import parse_toml, read_text
 
 P100 = Path(__file__).with_name("p100.toml")
 FLOAT_BYTES = 4

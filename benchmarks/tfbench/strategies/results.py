@@ -17,8 +17,8 @@ from tfbench.inside.groups import CPU, INDEPENDENT, REFERENCE
 from tfbench.measuring.statistics import estimate_geometric_mean, sum_seconds
 from tfbench.strategies.matrix import ALONE, Matrix, is_comparable
 from tfbench.strategies.traffic import Traffic, compute_traffic
-from tfbuild.comparisons.host import Host
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval
 
 SCHEMA = 1
 

@@ -8,8 +8,8 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from tfbench.inside import groups
-from tfbuild.console import suggest_spelling
-from tfbuild.errors import UsageError
+from tfcore.console import suggest_spelling
+from tfcore.errors import UsageError
 
 
 class StrategyFamily(StrEnum):

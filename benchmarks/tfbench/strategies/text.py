@@ -28,7 +28,7 @@ from tfbench.strategies.matrix import ALONE
 from tfbench.strategies.published import PublishedRuns
 from tfbench.strategies.results import Figures, Parity, StrategiesResult, StrategyRow
 from tfbench.strategies.strategy import NAMES, STRATEGIES, StrategyFamily
-from tfbuild import console
+from tfcore import console
 
 KEY = "strategies"
 HEADING = "Strategies on several devices"

@@ -17,11 +17,11 @@ from tfbench.inside.phases import TRAIN
 from tfbench.inside.workloads import NAMES, PROGRAM, find_workload, set_sizes
 from tfbench.throughput import results, text
 from tfbench.throughput.results import Throughput
-from tfbuild import console, settings
-from tfbuild.comparisons.host import Host, read_host
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import UsageError
-from tfbuild.records import format_now
+from tfcore import console, settings
+from tfcore.comparisons.host import Host, read_host
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import UsageError
+from tfcore.records import format_now
 
 KIND = "throughput"
 WARM_UP = 10

@@ -11,8 +11,8 @@ from tfbench.cells.experiment import Wheel
 from tfbench.cells.speeds import PrintedSpeed
 from tfbench.costs.cost import Amount, get_value
 from tfbench.costs.prices import Price
-from tfbuild.comparisons.host import Host
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval
 
 SCHEMA = 1
 NEAR = 0.05

@@ -19,7 +19,7 @@ from tfbench.throughput.results import (
     group_rows,
     is_distinct,
 )
-from tfbuild import console
+from tfcore import console
 
 KEY = "throughput"
 METHOD = (

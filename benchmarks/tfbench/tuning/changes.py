@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tfbench.arms.arm import Arm
 from tfbench.arms.lever_table import LEVERS, SEARCHED, WHEEL
 from tfbench.arms.levers import Pairs, find_malloc, find_widest_tolerance, resolve_lever
-from tfbuild.records import hash_record
+from tfcore.records import hash_record
 
 _LONGEST_NAME = 64
 _MARK = 8

@@ -23,12 +23,12 @@ from tfbench.tuning import running, search, text
 from tfbench.tuning.changes import Setup
 from tfbench.tuning.results import Tuning
 from tfbench.tuning.running import TuningSetting
-from tfbuild import console, durations, settings
-from tfbuild.comparisons.host import read_host
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import HostError, UsageError, WheelError
-from tfbuild.records import save, write_atomic
-from tfbuild.settings import Paths
+from tfcore import console, durations, settings
+from tfcore.comparisons.host import read_host
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import HostError, UsageError, WheelError
+from tfcore.records import save, write_atomic
+from tfcore.settings import Paths
 
 ENV, PAGE = "tune.env", "tune.md"
 

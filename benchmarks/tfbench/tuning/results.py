@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from tfbench.arms.levers import Pairs
 from tfbench.tuning.changes import Change, Setup
-from tfbuild.comparisons.comparison import Comparison
-from tfbuild.comparisons.deciding import find_decision
-from tfbuild.comparisons.host import Host
-from tfbuild.comparisons.interval import Interval, Verdict
+from tfcore.comparisons.comparison import Comparison
+from tfcore.comparisons.deciding import find_decision
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval, Verdict
 
 SCHEMA = 1
 

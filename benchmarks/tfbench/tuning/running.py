@@ -33,13 +33,13 @@ from tfbench.tuning.results import (
     collect_tried_arms,
 )
 from tfbench.tuning.trial import try_out
-from tfbuild import console, records
-from tfbuild.comparisons.comparison import ComparedCell, Comparison
-from tfbuild.comparisons.comparison import load as load_comparison
-from tfbuild.comparisons.effort import Effort
-from tfbuild.comparisons.host import Host
-from tfbuild.errors import RecordError, UsageError, WorkerError
-from tfbuild.records import format_now
+from tfcore import console, records
+from tfcore.comparisons.comparison import ComparedCell, Comparison
+from tfcore.comparisons.comparison import load as load_comparison
+from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.host import Host
+from tfcore.errors import RecordError, UsageError, WorkerError
+from tfcore.records import format_now
 
 KIND = RunKind(name="tuning", prefix="tune", result="tune.json")
 TRIAL = "trial.json"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tfbench.tuning.changes import Setup
-from tfbuild.comparisons.comparison import ComparedCell, Speedup
+from tfcore.comparisons.comparison import ComparedCell, Speedup
 
 MOST_TOGETHER = 6
 """Most candidates side by side: each is a process with TensorFlow and the model."""

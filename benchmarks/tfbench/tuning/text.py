@@ -9,8 +9,8 @@ from tfbench.arms.lever_table import WHEEL
 from tfbench.reports import wording
 from tfbench.result_table import ResultTable
 from tfbench.tuning.results import TriedArm, Tuning
-from tfbuild import console
-from tfbuild.comparisons.interval import Verdict
+from tfcore import console
+from tfcore.comparisons.interval import Verdict
 
 HEADINGS = (
     *("stage", "changes", "#speedup", "#95% interval", "#baseline again", "#loss difference"),

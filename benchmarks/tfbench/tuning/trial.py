@@ -10,7 +10,7 @@ from tfbench.engine.workers import LOAD_LIMIT_S, build_worker_environment, start
 from tfbench.inside.workloads import PROGRAM
 from tfbench.measuring.agreement import compare_losses
 from tfbench.tuning.results import FirstSteps
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 
 def try_out(arm: Arm, workload: str, vcpus: tuple[int, ...], seed: int, logs: Path) -> FirstSteps:

@@ -18,8 +18,6 @@ from packaging.version import Version
 
 from tfbuild.auditing import archive_layout
 from tfbuild.auditing.libraries import Member
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import TargetError
 from tfbuild.packing import notices, package_metadata
 from tfbuild.packing.repack import rename_member, replace_version
 from tfbuild.packing.tuned import Tuned, TunedTree
@@ -34,6 +32,8 @@ from tfbuild.packing.wheel import (
 )
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import BF16
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import TargetError
 
 _AS_WRITTEN = "differs from the file that this version of Tensorwright writes"
 _TREES_OWN = frozenset(

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tfbuild.errors import WheelError
 from tfbuild.packing.repack import FILE_MODE
 from tfbuild.packing.wheel import RecordLine, open_wheel, read_member, read_stem
+from tfcore.errors import WheelError
 
 _LOCAL = struct.Struct("<4s2xHH4xIIIHH")  # signature, flags, method, CRC, two sizes, two lengths
 _DIRECTORY = 46  # bytes of an entry without its name, extra fields and comment

@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 
-from tfbuild import console
 from tfbuild.auditing import alterations, archive_layout, claims, manylinux
 from tfbuild.auditing.claims import Role, WheelLibrary
 from tfbuild.auditing.libraries import (
@@ -25,18 +24,19 @@ from tfbuild.auditing.libraries import (
 )
 from tfbuild.binaries import census
 from tfbuild.binaries.instructions import UNDECODED
-from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE, load_features
-from tfbuild.errors import AuditError
 from tfbuild.packing import conformance, tuned
 from tfbuild.packing.conformance import ConformanceStatus
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
 from tfbuild.planning import defaults, dispatcher
 from tfbuild.planning.defaults import Default
-from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, hash_file, keep_verified, verify_file
 from tfbuild.upstream.releases import StockWheel
+from tfcore import console
+from tfcore.cpus.features import ARCHITECTURES, STOCK_BASELINE, load_features
+from tfcore.errors import AuditError
+from tfcore.settings import Paths
 
 SCHEMA = 2
 _FEW_USES = 3

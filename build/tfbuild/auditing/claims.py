@@ -10,14 +10,14 @@ from pathlib import PurePosixPath
 
 from tfbuild.auditing.runtime_dispatch import Attribution
 from tfbuild.binaries.instructions import UNDECODED
-from tfbuild.console import format_count
-from tfbuild.cpus import flags
-from tfbuild.cpus.features import ARCHITECTURES, STOCK_BASELINE
-from tfbuild.cpus.targets import STOCK_SPECS, parse_target
-from tfbuild.errors import TargetError
 from tfbuild.packing.tuned import KernelLibrary, TreeLibrary, Tuned, TunedTree, is_control
 from tfbuild.planning.defaults import find_default_problems
 from tfbuild.planning.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
+from tfcore.console import format_count
+from tfcore.cpus import flags
+from tfcore.cpus.features import ARCHITECTURES, STOCK_BASELINE
+from tfcore.cpus.targets import STOCK_SPECS, parse_target
+from tfcore.errors import TargetError
 
 _FOLDER = PurePosixPath(KERNEL_FOLDER, LIBRARY_FOLDER)
 # The dispatcher reads the state that the operating system saves (XGETBV), if CPUID permits it.

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import settings
 from tfbuild.auditing import runtime_dispatch, tables
 from tfbuild.auditing.runtime_dispatch import Attribution
 from tfbuild.binaries import census, elf, instructions
-from tfbuild.errors import AuditError, RecordError, WheelError
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import (
     RecordLine,
@@ -24,7 +22,9 @@ from tfbuild.packing.wheel import (
     read_record,
     verify_record,
 )
-from tfbuild.records import decode_record, load, save
+from tfcore import settings
+from tfcore.errors import AuditError, RecordError, WheelError
+from tfcore.records import decode_record, load, save
 
 SCHEMA = 1
 _LIBRARY = re.compile(r".*\.so(\.\d+)*")

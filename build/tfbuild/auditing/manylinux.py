@@ -15,8 +15,8 @@ from auditwheel.architecture import Architecture  # type: ignore[import-untyped]
 from auditwheel.libc import Libc  # type: ignore[import-untyped]
 from auditwheel.policy import WheelPolicies  # type: ignore[import-untyped]
 
-from tfbuild.cpus.features import ARCHITECTURES
-from tfbuild.errors import AuditError
+from tfcore.cpus.features import ARCHITECTURES
+from tfcore.errors import AuditError
 
 _LOADER = re.compile(r"ld-linux.*\.so\.\d")
 

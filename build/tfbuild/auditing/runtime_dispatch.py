@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild.binaries import census, instructions
-from tfbuild.cpus.features import STOCK_BASELINE
-from tfbuild.errors import RecordError
-from tfbuild.records import decode_record, hash_record, load
+from tfcore.cpus.features import STOCK_BASELINE
+from tfcore.errors import RecordError
+from tfcore.records import decode_record, hash_record, load
 
 SCHEMA = 1
 _TABLE = Path(__file__).with_name("dispatched.toml")

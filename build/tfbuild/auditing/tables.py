@@ -12,8 +12,6 @@ from pathlib import Path, PurePosixPath
 
 from tfbuild.binaries.elf import WORD
 from tfbuild.binaries.image import Image, read_image
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import TargetError, WheelError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.planning.dispatcher import (
     REGISTERS,
@@ -24,6 +22,8 @@ from tfbuild.planning.dispatcher import (
     HwcapFeature,
     build_target,
 )
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import TargetError, WheelError
 
 _TARGET = 3 * WORD  # pointers to a target's name, library and features
 _CPUID = struct.Struct("<IIIIQ")  # after the feature's name: leaf, subleaf, register, bit, XCR0

@@ -22,11 +22,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TypeVar
 
-from tfbuild import console
 from tfbuild.binaries import elf, instructions
-from tfbuild.cpus import features
-from tfbuild.cpus.cpu import read_vcpus
-from tfbuild.errors import CommandError
+from tfcore import console
+from tfcore.cpus import features
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import CommandError
 
 _PIECE = 4 << 20  # bytes of code per task of a process
 _ALONE = 4 * _PIECE  # below this size, one process is faster

@@ -18,8 +18,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import NoteSection
 
-from tfbuild.errors import WheelError
-from tfbuild.run import run
+from tfcore.errors import WheelError
+from tfcore.run import run
 
 _RUNTIME = ("GLIBC_", "GLIBCXX_", "CXXABI_", "GCC_")
 _VERSION = re.compile(r"^(GLIBC|GLIBCXX|CXXABI|GCC)_(\d+(?:\.\d+)*)$")

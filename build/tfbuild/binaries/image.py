@@ -17,7 +17,7 @@ from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 
 from tfbuild.binaries import elf
-from tfbuild.errors import WheelError
+from tfcore.errors import WheelError
 
 _PAGE = 4096
 _COPY = frozenset({5, 1024})  # R_X86_64_COPY, R_AARCH64_COPY

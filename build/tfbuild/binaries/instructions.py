@@ -17,7 +17,7 @@ from typing import Any
 import capstone  # type: ignore[import-untyped]
 from iced_x86 import Code, CpuidFeature, Decoder, DecoderError, Instruction
 
-from tfbuild.cpus import features
+from tfcore.cpus import features
 
 UNDECODED = "undecoded"
 """Counted in place of a feature where the bytes are no instruction."""

@@ -16,15 +16,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfbuild import console, settings
 from tfbuild.binaries import elf
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.cpu import MASK
-from tfbuild.errors import CommandError, KernelError
-from tfbuild.records import save
-from tfbuild.run import run
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.kernels import FOLDER
+from tfcore import console, settings
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.cpu import MASK
+from tfcore.errors import CommandError, KernelError
+from tfcore.records import save
+from tfcore.run import run
 
 LOST = "the probe ended before it tested this kernel group"
 _LOG = "probe.log"

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tfbuild.binaries import census, elf
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import AgreementError, CommandError, HostError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.packing import notices, package_metadata, repack, tuned
@@ -19,11 +16,14 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned, UnitConformance
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, require_stock
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.source_matching import SourceMatch
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import AgreementError, CommandError, HostError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 _TRY_S = 600.0
 

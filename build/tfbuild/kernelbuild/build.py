@@ -10,11 +10,7 @@ from typing import Any, Self
 
 from packaging.version import Version
 
-from tfbuild import console, interpreters, packages, settings
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus import flags
-from tfbuild.cpus.compilers import Compiler, can_link, name_cross_package
-from tfbuild.errors import KernelError, PythonError, ToolError, WheelError
+from tfbuild import interpreters
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.admission import UnitVerdict
@@ -34,8 +30,13 @@ from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan, require_stock
 from tfbuild.planning.proxy_targets import choose_proxy_plan, list_missing_features
-from tfbuild.settings import Paths
 from tfbuild.tools import emulation
+from tfcore import console, packages, settings
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus import flags
+from tfcore.cpus.compilers import Compiler, can_link, name_cross_package
+from tfcore.errors import KernelError, PythonError, ToolError, WheelError
+from tfcore.settings import Paths
 
 DISK_BYTES = 4_500_000_000
 _OLDEST_PROBED = Version("3.10")

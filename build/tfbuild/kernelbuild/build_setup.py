@@ -6,13 +6,8 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console
-from tfbuild.console import suggest_spelling
-from tfbuild.cpus.cpu import Cpu, read_cpu
-from tfbuild.errors import KernelError, PythonError
 from tfbuild.packing import notices, wheel
 from tfbuild.planning.plan import KernelRecipe, Plan, require_stock
-from tfbuild.settings import Paths
 from tfbuild.tools import environment, foreign_environments
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
@@ -22,6 +17,11 @@ from tfbuild.upstream.fused_ops import WORKSPACE_FOLDER, load_fused_groups
 from tfbuild.upstream.kernels import FOLDER
 from tfbuild.upstream.source import SourcePin, Staging
 from tfbuild.upstream.source_matching import SourceMatch
+from tfcore import console
+from tfcore.console import suggest_spelling
+from tfcore.cpus.cpu import Cpu, read_cpu
+from tfcore.errors import KernelError, PythonError
+from tfcore.settings import Paths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.run import run
 from tfbuild.upstream.kernels import FOLDER, KernelUnit
+from tfcore.run import run
 
 _PARTS = re.compile(r"_\d+$")
 

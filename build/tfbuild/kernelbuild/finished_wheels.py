@@ -12,21 +12,21 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import HostError, WheelError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.packing import conformance, tuned
 from tfbuild.packing.conformance import ConformanceRecord, ConformanceTrial, UnitOutcome
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import extract, read_identity
-from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import StockWheel
+from tfcore import console
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import HostError, WheelError
+from tfcore.settings import Paths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,11 +12,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus import compilers, flags
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.targets import Target, parse_target
-from tfbuild.errors import CompilerError, RebuildError, TensorwrightError
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning import plan as plans
@@ -34,6 +29,11 @@ from tfbuild.upstream import local_sources, releases
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus import compilers, flags
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.targets import Target, parse_target
+from tfcore.errors import CompilerError, RebuildError, TensorwrightError
 
 # These names become string literals in a compiled source. They must not contain code.
 _OP = re.compile(r"[\w>.-]+", re.ASCII)

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import settings
-from tfbuild.errors import RecordError
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.planning.fleet import Fleet
-from tfbuild.records import decode_record, load, save
-from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.upstream.download import hash_file
+from tfcore import settings
+from tfcore.errors import RecordError
+from tfcore.records import decode_record, load, save
+from tfcore.settings import Paths
 
 SCHEMA = 3
 

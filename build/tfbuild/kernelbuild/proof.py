@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tfbuild import console
 from tfbuild.binaries import elf
-from tfbuild.errors import AuditError, RebuildError
 from tfbuild.kernelbuild.origin import Origin
 from tfbuild.packing import tuned
 from tfbuild.packing.file_differences import FileDifference, compare_files
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import extract, read_member
 from tfbuild.planning import dispatcher
-from tfbuild.records import convert_record, find_differences
 from tfbuild.upstream.download import hash_file
+from tfcore import console
+from tfcore.errors import AuditError, RebuildError
+from tfcore.records import convert_record, find_differences
 
 SCHEMA = 1
 _OP = re.compile(r"[A-Z]\w*(>\w+)*", re.ASCII)

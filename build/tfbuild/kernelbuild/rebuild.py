@@ -12,8 +12,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfbuild import console, settings
-from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild import assemble, proof
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
@@ -28,8 +26,10 @@ from tfbuild.packing.tuned import KernelLibrary
 from tfbuild.packing.wheel import read_identity
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
-from tfbuild.settings import Paths
 from tfbuild.upstream import local_sources, source
+from tfcore import console, settings
+from tfcore.errors import RebuildError
+from tfcore.settings import Paths
 
 _FOLDER = ".again."
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild.binaries import elf
-from tfbuild.errors import KernelError
-from tfbuild.records import save
+from tfcore.errors import KernelError
+from tfcore.records import save
 
 KERNELS = "tensorwright_structures_of_kernels"
 """Symbol of the table of the layouts that kernels are compiled with."""

@@ -16,9 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console, settings
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import admission, closure
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild import workspace as workspaces
@@ -28,10 +25,13 @@ from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import Plan
-from tfbuild.records import decode_record, load, save
-from tfbuild.settings import Paths
 from tfbuild.upstream import registrations
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, SurveyRow
+from tfcore import console, settings
+from tfcore.cpus.compilers import Compiler
+from tfcore.errors import RecordError
+from tfcore.records import decode_record, load, save
+from tfcore.settings import Paths
 
 SCHEMA = 1
 _BATCH = 24

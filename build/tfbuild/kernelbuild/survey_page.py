@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tfbuild.kernelbuild.survey import BatchResult, Survey, build_rows
-from tfbuild.records import write_atomic
-from tfbuild.settings import Paths
 from tfbuild.upstream import kernels
 from tfbuild.upstream.kernels import SourceOutcome, SurveyRow
+from tfcore.records import write_atomic
+from tfcore.settings import Paths
 
 _PASSED = "passed the conformance test"
 _KINDS = (

@@ -10,13 +10,13 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import UnitVerdict
-from tfbuild.records import decode_record, hash_record, load, save
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import RecordError
+from tfcore.records import decode_record, hash_record, load, save
 
 SCHEMA = 1
 

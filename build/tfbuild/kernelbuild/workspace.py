@@ -9,19 +9,19 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbuild import console
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.compilers import Compiler, link_driver
-from tfbuild.errors import CommandError, KernelError
 from tfbuild.kernelbuild.build_setup import BuildInputs
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
 from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.kernels import KernelUnit, format_label
 from tfbuild.upstream.source import TREE
+from tfcore import console
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.compilers import Compiler, link_driver
+from tfcore.errors import CommandError, KernelError
+from tfcore.settings import Paths
 
 _FAILED = re.compile(r"^ERROR: .*?(?:Compiling|Linking) (\S+) failed", re.MULTILINE)
 _COMPLAINT = re.compile(r"error: |Killed|undefined reference")

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tfbuild import console
-from tfbuild.errors import PreflightError
+from tfcore import console
+from tfcore.errors import PreflightError
 
 
 class CheckVerdict(StrEnum):

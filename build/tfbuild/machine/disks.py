@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.console import format_size
 from tfbuild.machine.checklist import CheckVerdict, Finding, build_finding, build_unknown
+from tfcore.console import format_size
 
 _NETWORK = frozenset({"nfs", "nfs4"})
 _REMOTE = frozenset(

@@ -17,8 +17,8 @@ from typing import Any
 
 from packaging.version import Version
 
-from tfbuild.errors import RecordError
 from tfbuild.planning import jobs
+from tfcore.errors import RecordError
 
 SCHEMA = 1
 _TABLE = "memory.toml"

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.errors import CommandError, PythonError, ToolError
 from tfbuild.interpreters import find_python
 from tfbuild.machine import disks, network, programs
 from tfbuild.machine.checklist import CheckVerdict, Finding, build_finding, build_unknown
@@ -21,9 +19,11 @@ from tfbuild.machine.memory import Budget
 from tfbuild.machine.network import HostAnswer
 from tfbuild.machine.programs import Interpreter
 from tfbuild.planning.plan import Plan
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.upstream.releases import Release
+from tfcore.cpus.compilers import Compiler
+from tfcore.errors import CommandError, PythonError, ToolError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 # Gentoo's tensorflow ebuild: 10 GB, and 6 GB for each Python.
 OUTPUT_MB = 16_000

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from tfbuild import packages
-from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine.checklist import CheckVerdict, Finding, build_finding, build_unknown
 from tfbuild.planning.plan import Plan
 from tfbuild.upstream.releases import Release
+from tfcore import packages
+from tfcore.cpus.compilers import Compiler
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

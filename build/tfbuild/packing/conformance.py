@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfbuild.errors import AdmissionError, KernelError, RecordError
 from tfbuild.packing.tuned import Tuned
-from tfbuild.records import decode_record, load, save
+from tfcore.errors import AdmissionError, KernelError, RecordError
+from tfcore.records import decode_record, load, save
 
 SCHEMA = 1
 _ENDING = ".admitted.json"

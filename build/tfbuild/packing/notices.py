@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from importlib import metadata, resources
 from pathlib import Path
 
-from tfbuild.errors import WheelError
 from tfbuild.packing.tuned import Tuned, TunedTree
 from tfbuild.packing.wheel import open_wheel, read_member
 from tfbuild.planning import guard
+from tfcore.errors import WheelError
 
 FILE = "licenses/NOTICE.tensorwright.txt"
 """Path in dist-info; PEP 639 defines the folder. METADATA before version 2.4 does not list the

@@ -26,7 +26,6 @@ from typing import IO
 
 from packaging.version import Version
 
-from tfbuild.errors import BusyError, WheelError
 from tfbuild.packing.wheel import (
     BLOCK,
     RecordLine,
@@ -41,6 +40,7 @@ from tfbuild.packing.wheel import (
     read_small_member,
     verify_record,
 )
+from tfcore.errors import BusyError, WheelError
 
 _LOCAL_HEADER = struct.Struct("<26xHH")  # APPNOTE.TXT 4.3.7 (PKWARE): lengths of name, extra fields
 _SIZES_FOLLOW = 0x8  # CRC and sizes follow the bytes, not in the local header

@@ -22,7 +22,7 @@ import tfbuild
 from tfbuild.packing.notices import APACHE, ARCHSPEC, HeaderLibrary
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
-from tfbuild.records import hash_record
+from tfcore.records import hash_record
 
 FILE = "sboms/tensorwright.cdx.json"
 """Path in dist-info; `.cdx.json` is the suffix of CycloneDX files."""

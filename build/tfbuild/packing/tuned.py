@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfbuild.comparisons.kernels import KernelRow, TypedOp
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.targets import STOCK_SPECS, Target, create_stock_target
-from tfbuild.errors import HostError, WheelError
 from tfbuild.packing.wheel import WheelIdentity, open_wheel, read_identity, read_member
 from tfbuild.planning.defaults import Default
 from tfbuild.planning.guard import Carrier
 from tfbuild.planning.plan import Scope
-from tfbuild.records import decode_record, format_json, parse_json, quote_value
 from tfbuild.upstream import kernels
 from tfbuild.upstream.source_matching import SourceMatch
+from tfcore.comparisons.kernels import KernelRow, TypedOp
+from tfcore.cpus.cpu import Cpu
+from tfcore.cpus.targets import STOCK_SPECS, Target, create_stock_target
+from tfcore.errors import HostError, WheelError
+from tfcore.records import decode_record, format_json, parse_json, quote_value
 
 SCHEMA = 7
 FILE = "tuned.json"

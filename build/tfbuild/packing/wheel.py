@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeAlias
 
 from packaging.utils import parse_wheel_filename
 
-from tfbuild.errors import DiskError, WheelError
+from tfcore.errors import DiskError, WheelError
 
 BLOCK = 1 << 20
 """Block size for copying a member, in bytes."""

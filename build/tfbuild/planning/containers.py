@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfbuild.errors import CompilerError, PythonError
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan, Scope
 from tfbuild.planning.render import render_template
+from tfcore.errors import CompilerError, PythonError
 
 # Debian 12 of 2026-08-24, without documentation. The digest is that of an index of images for all
 # architectures. Public files of many owners name it; MathiasPius/kronform#323 also names the date.

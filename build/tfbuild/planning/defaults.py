@@ -19,15 +19,15 @@ from typing import Any
 
 from packaging.version import Version
 
-from tfbuild.comparisons import comparison as comparisons
-from tfbuild.comparisons.comparison import ComparedCell, Comparison
-from tfbuild.comparisons.interval import Verdict
-from tfbuild.console import format_vcpus
-from tfbuild.cpus.cpu import Cpu, Vcpus
-from tfbuild.cpus.features import load_features
-from tfbuild.cpus.targets import STOCK_SPECS, Target
-from tfbuild.errors import UsageError
-from tfbuild.records import decode_record
+from tfcore.comparisons import comparison as comparisons
+from tfcore.comparisons.comparison import ComparedCell, Comparison
+from tfcore.comparisons.interval import Verdict
+from tfcore.console import format_vcpus
+from tfcore.cpus.cpu import Cpu, Vcpus
+from tfcore.cpus.features import load_features
+from tfcore.cpus.targets import STOCK_SPECS, Target
+from tfcore.errors import UsageError
+from tfcore.records import decode_record
 
 QUOTA = "quota"
 """The value that stands for the CPUs of the process's cgroup quota, rounded up."""

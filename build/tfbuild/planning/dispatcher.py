@@ -10,9 +10,9 @@ from typing import Literal
 
 import jinja2
 
-from tfbuild.cpus import features
-from tfbuild.cpus.features import Feature, list_feature_names
-from tfbuild.errors import TargetError
+from tfcore.cpus import features
+from tfcore.cpus.features import Feature, list_feature_names
+from tfcore.errors import TargetError
 
 SOURCE = Path(__file__).parents[1] / "native" / "dispatcher.c"
 HEADER = "dispatcher_targets.h"

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfbuild.cpus.cpu import compute_x86_64_level
-from tfbuild.cpus.features import filter_codegen
-from tfbuild.cpus.targets import STOCK_SPECS, Target
-from tfbuild.errors import UsageError
 from tfbuild.planning.defaults import BF16
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.records import hash_record
+from tfcore.cpus.cpu import compute_x86_64_level
+from tfcore.cpus.features import filter_codegen
+from tfcore.cpus.targets import STOCK_SPECS, Target
+from tfcore.errors import UsageError
+from tfcore.records import hash_record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,18 +21,18 @@ from archspec.cpu import TARGETS
 from archspec.cpu.microarchitecture import Microarchitecture
 from archspec.cpu.schema import TARGETS_JSON
 
-from tfbuild.cpus.features import (
+from tfbuild.planning.defaults import Default
+from tfcore.cpus.features import (
     Feature,
     list_feature_names,
     load_aliases,
     load_features,
     normalize_features,
 )
-from tfbuild.cpus.targets import Target
-from tfbuild.errors import TargetError, WheelError
-from tfbuild.planning.defaults import Default
-from tfbuild.records import convert_record
-from tfbuild.records import format_canonical as as_json
+from tfcore.cpus.targets import Target
+from tfcore.errors import TargetError, WheelError
+from tfcore.records import convert_record
+from tfcore.records import format_canonical as as_json
 
 PACKAGE = "tensorflow"
 INIT = f"{PACKAGE}/__init__.py"

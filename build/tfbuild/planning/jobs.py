@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 _RESERVED_MB = 2500  # for Bazel's Java heap and the linker
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfbuild import packages
 from tfbuild.interpreters import is_here
 from tfbuild.planning.plan import list_source_pins
-from tfbuild.settings import Paths
 from tfbuild.upstream import download
 from tfbuild.upstream.releases import Release, list_kernel_releases
+from tfcore import packages
+from tfcore.settings import Paths
 
 
 def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Release, str]:

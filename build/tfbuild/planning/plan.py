@@ -17,13 +17,6 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbuild import settings
-from tfbuild.comparisons.kernels import KernelRow, TypedOp
-from tfbuild.console import format_choices
-from tfbuild.cpus import flags
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.targets import Target
-from tfbuild.errors import CompilerError, PythonError, UsageError, WheelError
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import (
     BF16,
@@ -34,12 +27,19 @@ from tfbuild.planning.defaults import (
     turn_off_guarded,
 )
 from tfbuild.planning.selection import Selection
-from tfbuild.records import hash_record
 from tfbuild.upstream import kernels, releases
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.kernels import KernelUnit
 from tfbuild.upstream.releases import KernelFacts, Release
 from tfbuild.upstream.source import SourcePin, Staging
+from tfcore import settings
+from tfcore.comparisons.kernels import KernelRow, TypedOp
+from tfcore.console import format_choices
+from tfcore.cpus import flags
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.targets import Target
+from tfcore.errors import CompilerError, PythonError, UsageError, WheelError
+from tfcore.records import hash_record
 
 SCHEMA = 1
 NATIVE = Path(__file__).parents[1] / "native"

@@ -9,15 +9,15 @@ from collections.abc import Collection, Iterator
 
 from archspec.cpu import TARGETS
 
-from tfbuild.cpus import flags
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.cpu import Cpu, compute_x86_64_level
-from tfbuild.cpus.features import filter_codegen
-from tfbuild.cpus.targets import Target, list_targets
-from tfbuild.errors import CompilerError, KernelError
 from tfbuild.planning.fleet import rank_target
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.target_compiler import read_macros
+from tfcore.cpus import flags
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.cpu import Cpu, compute_x86_64_level
+from tfcore.cpus.features import filter_codegen
+from tfcore.cpus.targets import Target, list_targets
+from tfcore.errors import CompilerError, KernelError
 
 
 def list_missing_features(plan: Plan, cpu: Cpu) -> tuple[str, ...]:

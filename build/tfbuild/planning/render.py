@@ -12,8 +12,6 @@ from pathlib import Path
 
 import jinja2
 
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.errors import DriftError
 from tfbuild.planning import dispatcher
 from tfbuild.planning.defaults import needs_low_precision_guard
 from tfbuild.planning.dispatcher import DispatchTarget
@@ -25,11 +23,13 @@ from tfbuild.planning.plan import (
     Scope,
     read_native_files,
 )
-from tfbuild.records import format_json, write_atomic
 from tfbuild.upstream.fused_ops import WORKSPACE_FOLDER
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, format_label
 from tfbuild.upstream.releases import fill_placeholders
 from tfbuild.upstream.source import TREE
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.errors import DriftError
+from tfcore.records import format_json, write_atomic
 
 _ADMITTED = "admitted.bzl"
 _SELECTED = "tensorwright/selected.inc"

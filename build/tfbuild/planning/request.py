@@ -7,13 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfbuild import console, packages
 from tfbuild.commands import HOT, NEWEST, Request
-from tfbuild.console import suggest_spelling
-from tfbuild.cpus import compilers, flags
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.targets import Target
-from tfbuild.errors import CompilerError, UsageError
 from tfbuild.interpreters import is_here
 from tfbuild.planning import plan as plans
 from tfbuild.planning.defaults import DefaultsRequest, read_measurements
@@ -28,11 +22,17 @@ from tfbuild.planning.selection import (
     read_fitting_selection,
 )
 from tfbuild.planning.target_compiler import find_architecture, read_macros, resolve_target
-from tfbuild.settings import Paths
 from tfbuild.upstream import kernels, local_sources, releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release
 from tfbuild.upstream.source import SourcePin
+from tfcore import console, packages
+from tfcore.console import suggest_spelling
+from tfcore.cpus import compilers, flags
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.targets import Target
+from tfcore.errors import CompilerError, UsageError
+from tfcore.settings import Paths
 
 
 def require_release(request: Request) -> Release:

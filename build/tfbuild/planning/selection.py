@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from tfbuild.comparisons.kernels import KernelRow, TypedOp
-from tfbuild.cpus.targets import Target, parse_target
-from tfbuild.errors import RecordError, UsageError
-from tfbuild.records import decode_record, load
 from tfbuild.upstream.fused_ops import load_fused_groups
 from tfbuild.upstream.kernels import KernelUnit, find_fused_registrations
+from tfcore.comparisons.kernels import KernelRow, TypedOp
+from tfcore.cpus.targets import Target, parse_target
+from tfcore.errors import RecordError, UsageError
+from tfcore.records import decode_record, load
 
 SCHEMA = 1
 _VECTORS = frozenset({"avx", "avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"})

@@ -7,18 +7,18 @@ import platform
 import re
 from pathlib import Path
 
-from tfbuild import console
-from tfbuild.cpus import compilers, flags
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import (
+from tfcore import console
+from tfcore.cpus import compilers, flags
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.targets import (
     Target,
     create_stock_target,
     list_proxy_targets,
     match_cpu,
     parse_target,
 )
-from tfbuild.errors import CompilerError
+from tfcore.errors import CompilerError
 
 
 def resolve_target(arch: str, compiler_name: str) -> tuple[Target, Compiler]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 _LARGEST_B = 1 << 20
 _SPACE = " \t\n\r\f\v"

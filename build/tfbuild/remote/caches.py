@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 from packaging.version import Version
 
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match_cpu
-from tfbuild.errors import UsageError
 from tfbuild.remote import bazelrc, headers
 from tfbuild.remote.bazelrc import Bazelrc
 from tfbuild.tools.bazel import Bazel
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.targets import match_cpu
+from tfcore.errors import UsageError
 
 _CACHE_SCHEMES = ("http", "https", "grpc", "grpcs", "unix")
 _EXECUTOR_SCHEMES = ("grpc", "grpcs")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfbuild.errors import DiskError, UsageError
-from tfbuild.records import write_atomic
 from tfbuild.remote.bazelrc import Bazelrc
+from tfcore.errors import DiskError, UsageError
+from tfcore.records import write_atomic
 
 _OTHERS = 0o077
 _IDLE_S = 1

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.errors import CompilerError
 from tfbuild.remote.caches import Remote
-from tfbuild.run import run
 from tfbuild.upstream.download import hash_file
+from tfcore.cpus.compilers import Compiler
+from tfcore.errors import CompilerError
+from tfcore.run import run
 
 _TIMEOUT_S = 30.0
 # Bazel links with gold if it finds it; --lto links with lld.

@@ -124,7 +124,7 @@ def _read_features(root: Path, data: Mapping[str, Any]) -> set[str]:
         return read_cpuinfo("".join(itertools.takewhile(str.strip, lines)), data)[2]
 
 
-# ---- the CPU quota of the cgroup, read like tfbuild.cpus.cpu.read_cgroup_quota ----
+# ---- the CPU quota of the cgroup, read like tfcore.cpus.cpu.read_cgroup_quota ----
 
 
 def read_quota(root: Path = Path("/")) -> int | None:

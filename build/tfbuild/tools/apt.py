@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Iterable
 
-from tfbuild import console
-from tfbuild.errors import CommandError, ToolError
-from tfbuild.run import run
+from tfcore import console
+from tfcore.errors import CommandError, ToolError
+from tfcore.run import run
 
 WAIT_S = 300.0
 """Time limit for apt's lock, in seconds. A cloud machine updates its packages at its start."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console, packages, settings
-from tfbuild.errors import CommandError, DownloadError, TimeLimitError, ToolError
-from tfbuild.records import write_atomic
-from tfbuild.run import Completed, run
-from tfbuild.settings import Paths
 from tfbuild.upstream import releases
+from tfcore import console, packages, settings
+from tfcore.errors import CommandError, DownloadError, TimeLimitError, ToolError
+from tfcore.records import write_atomic
+from tfcore.run import Completed, run
+from tfcore.settings import Paths
 
 _PROBE_S = 300.0
 _NPM = "@bazel/bazelisk"

@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tfbuild import console, packages, settings
-from tfbuild.cpus import compilers
-from tfbuild.errors import CompilerError, ToolError
-from tfbuild.settings import Paths
 from tfbuild.tools import apt, bazel
+from tfcore import console, packages, settings
+from tfcore.cpus import compilers
+from tfcore.errors import CompilerError, ToolError
+from tfcore.settings import Paths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

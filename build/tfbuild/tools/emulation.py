@@ -16,12 +16,12 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from tfbuild import console, packages
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.features import load_features
-from tfbuild.errors import CommandError, ToolError
-from tfbuild.run import run
-from tfbuild.settings import Paths, expand_home, lock_folder, require_disk
+from tfcore import console, packages
+from tfcore.cpus.cpu import Cpu
+from tfcore.cpus.features import load_features
+from tfcore.errors import CommandError, ToolError
+from tfcore.run import run
+from tfcore.settings import Paths, expand_home, lock_folder, require_disk
 
 SYSROOT = "TENSORWRIGHT_SYSROOT"
 """Variable with the folder of a system of the other architecture, instead of the created one."""

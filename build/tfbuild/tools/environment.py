@@ -14,12 +14,7 @@ from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
-from tfbuild import console
-from tfbuild.errors import ChecksumError, CommandError, DownloadError, WheelError
 from tfbuild.interpreters import find_python
-from tfbuild.records import write_atomic
-from tfbuild.run import run
-from tfbuild.settings import Paths, lock_folder, require_disk
 from tfbuild.tools import pip, shared_files, uv
 from tfbuild.tools.requirement import (
     FOLDER,
@@ -32,6 +27,11 @@ from tfbuild.tools.requirement import (
 from tfbuild.upstream import lock_files, releases
 from tfbuild.upstream.download import Pin, hash_file, keep_verified, verify_file
 from tfbuild.upstream.releases import StockWheel
+from tfcore import console
+from tfcore.errors import ChecksumError, CommandError, DownloadError, WheelError
+from tfcore.records import write_atomic
+from tfcore.run import run
+from tfcore.settings import Paths, lock_folder, require_disk
 
 BYTES = 1_500_000_000
 """Disk space for a wheel of TensorFlow, or for an environment with it."""

@@ -6,14 +6,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from tfbuild.errors import CommandError, WheelError
-from tfbuild.records import write_atomic
-from tfbuild.run import run
-from tfbuild.settings import Paths, require_disk
 from tfbuild.tools import shared_files
 from tfbuild.tools.emulation import PYTHON, Emulator
 from tfbuild.tools.environment import BYTES, MARK, Environment, compute_folder_key
 from tfbuild.upstream.download import hash_file
+from tfcore.errors import CommandError, WheelError
+from tfcore.records import write_atomic
+from tfcore.run import run
+from tfcore.settings import Paths, require_disk
 
 _FIRST_GLIBC = 17
 _LAST_GLIBC = 36

@@ -9,12 +9,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console, interpreters
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import CommandError, HostError, UsageError, WheelError
+from tfbuild import interpreters
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import Tuned
-from tfbuild.run import run
+from tfcore import console
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import CommandError, HostError, UsageError, WheelError
+from tfcore.run import run
 
 _PROBE = Path(__file__).parents[1] / "probe" / "imported.py"
 _IMPORT_S = 300.0

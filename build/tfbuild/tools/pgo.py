@@ -12,11 +12,11 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from tfbuild import packages
-from tfbuild.cpus.compilers import Compiler, can_link
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import BuildError, CommandError, HostError, ToolError
-from tfbuild.run import run
+from tfcore import packages
+from tfcore.cpus.compilers import Compiler, can_link
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import BuildError, CommandError, HostError, ToolError
+from tfcore.run import run
 
 INSTRUMENT = "--fdo_instrument=/nonexistent"
 """The code contains this folder; LLVM_PROFILE_FILE replaces it at run time."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tfbuild.run import run
+from tfcore.run import run
 
 _LIMIT_S = 3600.0
 _PIP = ("-m", "pip", "--disable-pip-version-check")

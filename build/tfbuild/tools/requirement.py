@@ -15,12 +15,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tfbuild import console
-from tfbuild.errors import ChecksumError, CommandError, DownloadError, RecordError, UsageError
-from tfbuild.records import write_atomic
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.upstream.releases import format_python_tag
+from tfcore import console
+from tfcore.errors import ChecksumError, CommandError, DownloadError, RecordError, UsageError
+from tfcore.records import write_atomic
+from tfcore.run import run
+from tfcore.settings import Paths
 
 FOLDER = "locks"
 """Folder in the cache for the locks of resolved requirements."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from tfbuild.errors import CommandError
-from tfbuild.run import run
+from tfcore.errors import CommandError
+from tfcore.run import run
 
 _LIMIT_S = 1800.0
 _CAUSE = re.compile(r"^ *(?:cause|Caused by): (.+)$", re.MULTILINE)

@@ -6,21 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfbuild import console, packages
 from tfbuild.auditing import audit
-from tfbuild.cpus.compilers import Compiler, can_link
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.errors import ToolError, VendorError
 from tfbuild.kernelbuild import pool
 from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
 from tfbuild.machine.memory import Budget
 from tfbuild.packing import tuned
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.plan import Plan
-from tfbuild.records import load, save
 from tfbuild.remote import caches, headers, toolchain
 from tfbuild.remote.caches import Remote
-from tfbuild.settings import Paths
 from tfbuild.tools import environment, pgo
 from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.requirement import ExactRequirement
@@ -33,6 +27,12 @@ from tfbuild.upstream.download import hash_file
 from tfbuild.vendoring import declarations, vendor, vendor_folder
 from tfbuild.vendoring.vendor_folder import VendorLock
 from tfbuild.watching.attempt import Attempt
+from tfcore import console, packages
+from tfcore.cpus.compilers import Compiler, can_link
+from tfcore.cpus.cpu import read_cpu
+from tfcore.errors import ToolError, VendorError
+from tfcore.records import load, save
+from tfcore.settings import Paths
 
 HISTORY = "course.json"
 """File of the build's attempts and their outcomes."""

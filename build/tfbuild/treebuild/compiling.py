@@ -8,12 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tfbuild import console
-from tfbuild.errors import BuildError, CommandError
 from tfbuild.machine import memory
 from tfbuild.machine.memory import Budget
 from tfbuild.remote import caches, headers
-from tfbuild.run import Completed, run
 from tfbuild.tools import bazel
 from tfbuild.treebuild.site import Site
 from tfbuild.watching import diagnosis, events
@@ -21,6 +18,9 @@ from tfbuild.watching.attempt import Attempt
 from tfbuild.watching.diagnosis import Cause, Diagnosis
 from tfbuild.watching.events import BuildOutcome
 from tfbuild.watching.pace import Progress
+from tfcore import console
+from tfcore.errors import BuildError, CommandError
+from tfcore.run import Completed, run
 
 SCHEMA = 1
 _PACK_S = 3600.0

@@ -10,17 +10,17 @@ from typing import Any
 
 from tfbuild.auditing import libraries, manylinux
 from tfbuild.auditing.libraries import LibraryFacts, Member
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.errors import AgreementError, CommandError, HostError, WheelError
 from tfbuild.kernelbuild.admission import build_probe_env
 from tfbuild.packing import notices, package_metadata, repack, tuned
 from tfbuild.packing.tuned import TreeLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
+from tfcore.cpus.cpu import Cpu
+from tfcore.errors import AgreementError, CommandError, HostError, WheelError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 _TRY_S = 600.0
 _ONES = 512.0 * 512.0  # the sum that tfbuild.probe.full_build computes

@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.errors import CommandError, TreeError
 from tfbuild.planning import render
 from tfbuild.planning.plan import FullRecipe, Plan
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.treebuild.differences import TreeDifference, Weight, adapt_recipe, find_differences
 from tfbuild.treebuild.tree import SourceTree, read_tree
 from tfbuild.upstream import releases, source
 from tfbuild.upstream.download import hash_file
+from tfcore import console
+from tfcore.cpus.compilers import Compiler
+from tfcore.errors import CommandError, TreeError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 _CONFIGURE_S = 300.0
 

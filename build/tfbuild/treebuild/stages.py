@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild import console
-from tfbuild.errors import RecordError
-from tfbuild.records import decode_record, hash_record, load, save
 from tfbuild.upstream.download import hash_file
+from tfcore import console
+from tfcore.errors import RecordError
+from tfcore.records import decode_record, hash_record, load, save
 
 SCHEMA = 1
 

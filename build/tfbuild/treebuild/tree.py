@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 
-from tfbuild import console
-from tfbuild.errors import TreeError
+from tfcore import console
+from tfcore.errors import TreeError
 
 PIP_PACKAGE = "tensorflow/tools/pip_package"
 _RULE = f"//{PIP_PACKAGE}:wheel"

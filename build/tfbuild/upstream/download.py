@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tfbuild import console
-from tfbuild.errors import ChecksumError, DiskError, DownloadError
-from tfbuild.settings import expand_home
+from tfcore import console
+from tfcore.errors import ChecksumError, DiskError, DownloadError
+from tfcore.settings import expand_home
 
 _CHUNK = 1 << 20
 _TIMEOUT_S = 30.0

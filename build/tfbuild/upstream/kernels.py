@@ -18,9 +18,9 @@ from enum import StrEnum
 from importlib import resources
 from typing import Any
 
-from tfbuild.console import suggest_spelling
-from tfbuild.errors import UsageError
 from tfbuild.upstream.fused_ops import load_fused_groups
+from tfcore.console import suggest_spelling
+from tfcore.errors import UsageError
 
 FOLDER = "tensorflow/core/kernels"
 RELEASE = "2.14.1"

@@ -11,11 +11,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfbuild.errors import ChecksumError, CommandError, DownloadError, KernelError, ToolError
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.source import TREE, SourcePin, Staging, create_folder, is_staged
+from tfcore.errors import ChecksumError, CommandError, DownloadError, KernelError, ToolError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 KIND = "given"
 _GIT_S = 60.0

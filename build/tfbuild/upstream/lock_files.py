@@ -11,8 +11,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tfbuild.errors import WheelError
 from tfbuild.upstream.releases import StockWheel, parse_python_tag
+from tfcore.errors import WheelError
 
 LOCKS = Path(__file__).with_name("locks")
 _LATE_PATCH = ".99"

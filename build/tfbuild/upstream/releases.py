@@ -12,9 +12,9 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from tfbuild import console
 from tfbuild.commands import NEWEST
-from tfbuild.errors import PythonError, ReleaseError, WheelError
+from tfcore import console
+from tfcore.errors import PythonError, ReleaseError, WheelError
 
 TABLE = Path(__file__).with_name("releases.toml")
 SCHEMA = 1

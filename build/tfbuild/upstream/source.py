@@ -21,19 +21,19 @@ from pathlib import Path
 # Debian 12's Python, 3.11.2, has no extraction filters yet (PEP 706).
 from backports import tarfile
 
-from tfbuild import console
-from tfbuild.errors import (
+from tfbuild.upstream import download
+from tfbuild.upstream.download import Pin
+from tfcore import console
+from tfcore.errors import (
     ChecksumError,
     CommandError,
     DiskError,
     DownloadError,
     ToolError,
 )
-from tfbuild.records import write_atomic
-from tfbuild.run import run
-from tfbuild.settings import Paths, lock_folder, require_disk
-from tfbuild.upstream import download
-from tfbuild.upstream.download import Pin
+from tfcore.records import write_atomic
+from tfcore.run import run
+from tfcore.settings import Paths, lock_folder, require_disk
 
 TREE = "tree"
 """The folder of staged sources in a Bazel repository; paths in it are those in the release's tree.

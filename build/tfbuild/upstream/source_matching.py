@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfbuild.errors import KernelError
 from tfbuild.upstream.kernels import FOLDER
+from tfcore.errors import KernelError
 
 _SUFFIXES = (".h", ".inc")
 _TOP = "tensorflow"

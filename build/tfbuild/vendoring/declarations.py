@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tfbuild.errors import TreeError, VendorError
-from tfbuild.records import write_atomic
+from tfcore.errors import TreeError, VendorError
+from tfcore.records import write_atomic
 
 _ROOTS = ("WORKSPACE", "WORKSPACE.bazel")
 _OWN = ("@//", "@org_tensorflow//", "//")

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfbuild.errors import VendorError
 from tfbuild.upstream.download import strip_login
+from tfcore.errors import VendorError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,10 +13,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tfbuild import console, records
-from tfbuild.errors import ChecksumError, CommandError, DiskError, DownloadError, VendorError
-from tfbuild.run import run
-from tfbuild.settings import Paths, lock_folder
 from tfbuild.tools import bazel, pip
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import download
@@ -37,6 +33,10 @@ from tfbuild.vendoring.vendor_folder import (
     list_files,
     read_lock,
 )
+from tfcore import console, records
+from tfcore.errors import ChecksumError, CommandError, DiskError, DownloadError, VendorError
+from tfcore.run import run
+from tfcore.settings import Paths, lock_folder
 
 _CACHED = "repository_cache/content_addressable/sha256"
 _WAITING = ".waiting"

@@ -18,12 +18,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tfbuild import records
-from tfbuild.errors import RecordError, ToolError, VendorError
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.download import hash_file
+from tfcore import records
+from tfcore.errors import RecordError, ToolError, VendorError
+from tfcore.settings import Paths
 
 LOCK = "vendor.lock.json"
 BEFORE = "vendor.lock.before"

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tfbuild.records import MOST, parse_json
 from tfbuild.watching.pace import Pace, Progress
+from tfcore.records import MOST, parse_json
 
 Event = Mapping[str, Any]
 

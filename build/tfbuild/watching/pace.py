@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from tfbuild.console import format_duration
+from tfcore.console import format_duration
 
 _WINDOW_S = 600.0  # window of the recent rate
 _LATEST = 0.25  # share of the window for a second rate, which gives the range

@@ -17,7 +17,7 @@ from tfbench.accuracy import curve_plots, imported_text
 from tfbench.accuracy.curve import CurvePoint, Reached, find_best, find_target
 from tfbench.accuracy.curve_file import Curve, parse_curve, read_curve
 from tfbench.accuracy.results import import_curve
-from tfbuild.errors import SampleError, TensorwrightError, UsageError
+from tfcore.errors import SampleError, TensorwrightError, UsageError
 
 # The first lines of stanford-futuredata/dawn-bench-entries,
 # ImageNet/train/google_resnet50_tpu_tensorflow17.tsv, and those around the first 75.7 % of top-1.

@@ -40,11 +40,11 @@ from tfbench.inside.convergence import shuffle_batches, split_batches
 from tfbench.inside.inputs import InputError
 from tfbench.inside.workloads import find_workload
 from tfbench.measuring.statistics import LEVEL
-from tfbuild import settings
-from tfbuild.errors import ChecksumError, DownloadError, SampleError, UsageError
-from tfbuild.records import convert_record, decode_record
-from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
+from tfcore import settings
+from tfcore.errors import ChecksumError, DownloadError, SampleError, UsageError
+from tfcore.records import convert_record, decode_record
+from tfcore.settings import Paths
 
 # ---- medians ----
 

@@ -7,7 +7,7 @@ import pytest
 from tests.builders.journals import STOCK, TUNED
 
 from tfbench.arms.arm import Arm, build_environment, check_arms, create_repeat
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 
 @pytest.mark.parametrize("arms", [(), (STOCK,)])

@@ -27,16 +27,16 @@ from tfbench.arms.installs import (
 )
 from tfbench.arms.lever_table import BFLOAT16_TOLERANCE
 from tfbench.arms.lineup import parse_arm, read_lineup
-from tfbuild import settings
 from tfbuild.commands import Request
-from tfbuild.cpus.targets import STOCK_FLAGS
-from tfbuild.errors import HostError, PythonError, UsageError, WheelError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.planning.defaults import BF16, Default, load_levers
-from tfbuild.settings import Paths
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.kernels import select
+from tfcore import settings
+from tfcore.cpus.targets import STOCK_FLAGS
+from tfcore.errors import HostError, PythonError, UsageError, WheelError
+from tfcore.settings import Paths
 
 # Every CPU that runs the tests has these; none has the other.
 RUNS = tuned_wheels.with_library(required_features=())

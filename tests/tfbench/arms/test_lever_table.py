@@ -9,8 +9,8 @@ from tfbench.arms.lever_table import ISAS, LEVERS, SEARCHED, SearchContext, Valu
 from tfbench.arms.levers import resolve_lever
 from tfbench.commands import TuneOptions
 from tfbench.inside.compile_arguments import JIT
-from tfbuild.option import list_options
-from tfbuild.settings import ROOT
+from tfcore.option import list_options
+from tfcore.settings import ROOT
 
 CONTEXT = SearchContext(
     vcpus=2, onednn=True, steps_per_sample=250.0, mallocs=("jemalloc",), wheels=("tuned",)

@@ -24,7 +24,7 @@ from tfbench.arms.levers import (
     suggest,
 )
 from tfbench.inside.compile_arguments import JIT
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 LISTING = """\
 7 libs found in cache `/etc/ld.so.cache'

@@ -27,7 +27,7 @@ from tfbench.arms.lineup import (
     read_toml,
 )
 from tfbench.reports.ladder import find_ladder
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 WHEEL = "wheels/tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.whl"
 

@@ -15,7 +15,7 @@ from tfbench.arms.arm import Arm
 from tfbench.cells import cell_schedule, limits
 from tfbench.cells.cell import Cell, LaunchResult, Outcome, group_results
 from tfbench.engine.journal import JOURNAL
-from tfbuild.errors import RecordError, UsageError
+from tfcore.errors import RecordError, UsageError
 
 Make = Callable[..., Path]
 ARMS = {"here": Arm(name="here", python=Path(sys.executable), label="this Python")}

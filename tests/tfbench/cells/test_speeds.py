@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.cells.speeds import compute_printed_speed, compute_speed
-from tfbuild.comparisons.interval import Interval
-from tfbuild.errors import SampleError
+from tfcore.comparisons.interval import Interval
+from tfcore.errors import SampleError
 
 TIMES = st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=30)
 

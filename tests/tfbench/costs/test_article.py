@@ -10,7 +10,7 @@ from tfbench.costs import article, catalog
 from tfbench.costs.bill import BillRow, compute_bill_from_totals
 from tfbench.costs.cost import get_value
 from tfbench.costs.prices import create_book
-from tfbuild.errors import SampleError, UsageError
+from tfcore.errors import SampleError, UsageError
 
 BOOK = catalog.find_book(article.PRICES)
 BILL = compute_bill_from_totals(article.read_totals(BOOK), BOOK)

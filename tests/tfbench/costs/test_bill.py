@@ -24,10 +24,10 @@ from tfbench.costs.bill import (
 )
 from tfbench.costs.cost import get_value
 from tfbench.costs.prices import PriceBook, create_book
-from tfbuild.comparisons.comparison import ArmFailure, ComparedCell, Comparison
-from tfbuild.comparisons.interval import Interval
-from tfbuild.errors import SampleError, UsageError
-from tfbuild.records import format_canonical
+from tfcore.comparisons.comparison import ArmFailure, ComparedCell, Comparison
+from tfcore.comparisons.interval import Interval
+from tfcore.errors import SampleError, UsageError
+from tfcore.records import format_canonical
 
 GCE = catalog.find_book(article.PRICES)
 TOTALS = article.read_totals(GCE)

@@ -7,7 +7,7 @@ import pytest
 
 from tfbench.costs import catalog
 from tfbench.costs.prices import Mode, Price, merge_books
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 # The columns of SkyPilot's catalogues.
 COLUMNS = (

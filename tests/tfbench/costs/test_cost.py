@@ -25,8 +25,8 @@ from tfbench.costs.cost import (
     get_value,
 )
 from tfbench.costs.prices import Mode
-from tfbuild.comparisons.interval import Interval
-from tfbuild.errors import SampleError, UsageError
+from tfcore.comparisons.interval import Interval
+from tfcore.errors import SampleError, UsageError
 
 IMAGENET = 1_281_167
 amounts = st.floats(1e-3, 1e6)

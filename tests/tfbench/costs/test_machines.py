@@ -6,7 +6,7 @@ from tests.builders.prices import price
 from tfbench.costs import catalog
 from tfbench.costs.machines import find_machines, parse_machines
 from tfbench.costs.prices import Mode, PriceBook, create_book
-from tfbuild.errors import UsageError
+from tfcore.errors import UsageError
 
 
 def book() -> PriceBook:

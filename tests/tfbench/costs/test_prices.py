@@ -7,8 +7,8 @@ import pytest
 from tests.builders.prices import price
 
 from tfbench.costs.prices import LineItem, Mode, Price, PriceBook, create_book, merge_books
-from tfbuild.errors import UsageError
-from tfbuild.records import format_canonical
+from tfcore.errors import UsageError
+from tfcore.records import format_canonical
 
 
 def monthly(usd_month: float) -> Price:

@@ -16,7 +16,7 @@ from tfbench.costs.runs import (
     find_fastest,
     is_dominated,
 )
-from tfbuild.errors import SampleError, UsageError
+from tfcore.errors import SampleError, UsageError
 
 
 def run(arm: str, vcpus: int | None, seconds: float = 1.0, workload: str = "w") -> TrainingRun:

@@ -12,7 +12,7 @@ import pytest
 from tfbench.engine import engine
 from tfbench.engine.engine import RunProgress
 from tfbench.engine.journal import Keep, Kinds, open_journal, read_entries
-from tfbuild.errors import WorkerError
+from tfcore.errors import WorkerError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

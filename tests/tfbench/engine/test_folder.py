@@ -12,9 +12,9 @@ import pytest
 
 from tfbench.engine import folder
 from tfbench.engine.folder import RunKind
-from tfbuild import records
-from tfbuild.errors import HostError, RecordError, UsageError
-from tfbuild.settings import Paths
+from tfcore import records
+from tfcore.errors import HostError, RecordError, UsageError
+from tfcore.settings import Paths
 
 KIND = RunKind(name="sizing", prefix="sizing", result="sizing.json")
 

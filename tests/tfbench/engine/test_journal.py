@@ -14,7 +14,7 @@ from tests.builders.examples import at_most
 from tests.builders.file_limits import file_limit
 
 from tfbench.engine.journal import Kinds, open_journal, read_entries, read_lines
-from tfbuild.errors import DiskError, RecordError
+from tfcore.errors import DiskError, RecordError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

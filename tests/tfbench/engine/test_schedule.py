@@ -25,8 +25,8 @@ from tfbench.measuring.stopping import (
     find_stop_reason,
     increase_steps,
 )
-from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort, Stop
-from tfbuild.errors import SampleError, UsageError
+from tfcore.comparisons.effort import FEWEST_BLOCKS, Effort, Stop
+from tfcore.errors import SampleError, UsageError
 
 ARMS = ("stock", "tuned")
 EFFORT = Effort(looks=(6, 10, 20), precision=0.015)

@@ -13,7 +13,7 @@ import pytest
 
 from tfbench.arms.arm import Arm
 from tfbench.engine.workers import Session, start_session
-from tfbuild.errors import WorkerError
+from tfcore.errors import WorkerError
 
 
 @contextlib.contextmanager

@@ -20,8 +20,8 @@ from tfbench.inside import kit as inside
 from tfbench.inside.workloads import SETS, find_workload
 from tfbench.kit import archive, handler
 from tfbench.kit.phases import group_launches
-from tfbuild.comparisons.interval import Interval
-from tfbuild.errors import RecordError, UsageError
+from tfcore.comparisons.interval import Interval
+from tfcore.errors import RecordError, UsageError
 
 
 def written(path: Path, *lines: dict[str, Any]) -> Path:

@@ -28,7 +28,7 @@ from tfbench.inside.workloads import (
     list_fit_workloads,
     list_request_workloads,
 )
-from tfbuild.comparisons.comparison import ComparedCell
+from tfcore.comparisons.comparison import ComparedCell
 
 BY_HAND = {
     "mnist_mlp": dense(784, 512) + dense(512, 512) + dense(512, 10),

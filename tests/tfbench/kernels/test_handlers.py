@@ -15,10 +15,10 @@ from tfbench.kernels import handlers
 from tfbench.kernels.profiles import read_profile
 from tfbench.options import hash_path
 from tfbuild.commands import Request
-from tfbuild.errors import TensorwrightError, UsageError, WheelError
-from tfbuild.records import save
-from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import RELEASE
+from tfcore.errors import TensorwrightError, UsageError, WheelError
+from tfcore.records import save
+from tfcore.settings import Paths
 
 
 def test_unknown_workloads_are_told_with_what_is_near() -> None:

@@ -21,7 +21,7 @@ from tfbench.kernels.keep_rules import (
     is_quiet,
     reject_candidates,
 )
-from tfbuild.comparisons.kernels import TypedOp
+from tfcore.comparisons.kernels import TypedOp
 
 FASTER = (0.20, 0.21, 0.19, 0.20)
 EVEN = (0.01, -0.01, 0.012, -0.012)

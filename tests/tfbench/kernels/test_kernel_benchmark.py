@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 FOLDER = ROOT / "benchmarks" / "kernels"
 

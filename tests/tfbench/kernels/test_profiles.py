@@ -17,8 +17,8 @@ from tfbench.kernels.profiles import (
     rank_call_sites,
     read_profile,
 )
-from tfbuild.errors import RecordError
-from tfbuild.records import save
+from tfcore.errors import RecordError
+from tfcore.records import save
 
 EMBEDDING = CallSiteInput(dtype="float", shape=(1000, 50), variable=True)
 

@@ -22,7 +22,7 @@ from tfbench.kernels.selecting import (
 from tfbench.kernels.timing_cache import TimingCache
 from tfbench.kernels.timings import KINDS, Bench, TimingLine
 from tfbench.kernels.wheel_kernels import WheelKernels
-from tfbuild.errors import SampleError, UsageError, WorkerError
+from tfcore.errors import SampleError, UsageError, WorkerError
 
 SETTING = SelectionSetting(
     cpu="a CPU",

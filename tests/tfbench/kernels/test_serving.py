@@ -5,7 +5,7 @@ from tests.builders.kernel_call_sites import FLOAT, INT32, call_site
 
 from tfbench.inside.call_sites import CallSite
 from tfbench.kernels.serving import find_registration
-from tfbuild.comparisons.kernels import TypedOp
+from tfcore.comparisons.kernels import TypedOp
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.builders.selections import SELECTION
 from tfbench.kernels.keep_rules import RATE, Control, confirm_candidates, create_rows
 from tfbench.kernels.selecting import SelectionResult, Untimed
 from tfbench.kernels.table import HEADINGS, build_table, render_markdown
-from tfbuild.comparisons.kernels import TypedOp
+from tfcore.comparisons.kernels import TypedOp
 
 FASTER, EVEN = (0.20, 0.21, 0.19, 0.20), (0.01, -0.01, 0.012, -0.012)
 ADD, WHERE = TypedOp(op="AddV2", types="T=1|2"), TypedOp(op="Where", types="T=10")

@@ -13,12 +13,12 @@ from tests.builders.comparisons import host
 from tests.builders.index_wheels import stand_in
 
 from tfbench.kernels.wheel_kernels import WheelKernels, read_wheel_kernels
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import pool
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.upstream.download import hash_file
+from tfcore.cpus.cpu import Cpu
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import RecordError
 
 TARGET = "haswell"
 SOURCE, ADDED = "kernels/cwise_op_tanh.cc", "kernels/cwise_op_exp.cc"

@@ -16,8 +16,8 @@ from tfbench.arms.arm import TOLERANCE
 from tfbench.inside import parameters
 from tfbench.measuring.agreement import compare_losses, compare_predictions, compute_agreements
 from tfbench.measuring.samples import Start
-from tfbuild.comparisons.comparison import Agreement
-from tfbuild.errors import SampleError, WorkerError
+from tfcore.comparisons.comparison import Agreement
+from tfcore.errors import SampleError, WorkerError
 
 TOLERANCES = {STOCK.name: TOLERANCE, REPEAT: TOLERANCE, TUNED.name: TOLERANCE}
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=6)

@@ -36,12 +36,12 @@ from tfbench.measuring.comparing import (
     make_setting,
 )
 from tfbench.measuring.samples import KINDS, Entry, Fault
-from tfbuild import records
-from tfbuild.comparisons.comparison import Comparison, load
-from tfbuild.comparisons.effort import Effort
-from tfbuild.comparisons.host import read_host
-from tfbuild.comparisons.interval import Verdict
-from tfbuild.errors import (
+from tfcore import records
+from tfcore.comparisons.comparison import Comparison, load
+from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.host import read_host
+from tfcore.comparisons.interval import Verdict
+from tfcore.errors import (
     AgreementError,
     DiskError,
     HostError,

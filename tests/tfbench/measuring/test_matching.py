@@ -8,8 +8,8 @@ from tests.builders.comparisons import arm, host
 from tests.builders.recorded_cpus import HONEST, cpu_of
 
 from tfbench.measuring.matching import MAY_DIFFER, compare_arms, compare_hosts
-from tfbuild.comparisons.host import Host
-from tfbuild.cpus.cpu import Cpu, Vcpus
+from tfcore.comparisons.host import Host
+from tfcore.cpus.cpu import Cpu, Vcpus
 
 OTHER_CPU = {
     "architecture": "aarch64",

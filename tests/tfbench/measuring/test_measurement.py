@@ -21,7 +21,7 @@ from tfbench.measuring.measurement import CellSpec, PlannedLaunch, measure_launc
 from tfbench.measuring.observations import group_launches
 from tfbench.measuring.samples import Entry
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
-from tfbuild.comparisons.effort import Effort
+from tfcore.comparisons.effort import Effort
 
 EPOCH_S = 0.1
 FIT_WORKLOAD = str(dataclasses.replace(parse_name(WORKLOAD), fit=1))

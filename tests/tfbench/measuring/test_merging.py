@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from tests.builders.comparisons import arm, cell, comparison, host
 
 from tfbench.measuring.merging import Part, merge_comparisons
-from tfbuild.comparisons.comparison import Agreement, Comparison
-from tfbuild.comparisons.deciding import decide
-from tfbuild.comparisons.decision import Reason
-from tfbuild.comparisons.effort import Effort
-from tfbuild.errors import HostError, UsageError
-from tfbuild.records import format_canonical
+from tfcore.comparisons.comparison import Agreement, Comparison
+from tfcore.comparisons.deciding import decide
+from tfcore.comparisons.decision import Reason
+from tfcore.comparisons.effort import Effort
+from tfcore.errors import HostError, UsageError
+from tfcore.records import format_canonical
 
 WORKLOADS = ("mnist_mlp", "mnist_cnn", "lstm_text")
 

@@ -45,9 +45,9 @@ from tfbench.measuring.observations import (
 )
 from tfbench.measuring.samples import End, Entry, Sample
 from tfbench.measuring.summary import summarise_cell
-from tfbuild.comparisons.comparison import ArmFailure
-from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
-from tfbuild.errors import SampleError
+from tfcore.comparisons.comparison import ArmFailure
+from tfcore.comparisons.effort import FEWEST_BLOCKS, Effort
+from tfcore.errors import SampleError
 
 PER_BLOCK = 2 * len(paces())
 

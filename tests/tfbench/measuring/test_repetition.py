@@ -27,7 +27,7 @@ from tfbench.measuring.repetition import (
     estimate_spread,
 )
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
-from tfbuild.comparisons.effort import FEWEST_BLOCKS, Effort
+from tfcore.comparisons.effort import FEWEST_BLOCKS, Effort
 
 costs = st.builds(LaunchCost, start_s=st.floats(0.1, 60), block_s=st.floats(0.2, 20))
 spreads = st.builds(Spread, between=st.floats(1e-6, 1e-2), within=st.floats(1e-6, 1e-2))

@@ -17,11 +17,11 @@ from tfbench.engine.journal import PACKED
 from tfbench.measuring.comparing import KIND, summarise_run
 from tfbench.measuring.replay import OLDER, recompute_comparison
 from tfbench.measuring.samples import Entry, Sample
-from tfbuild import records
-from tfbuild.comparisons.comparison import SCHEMA, Comparison
-from tfbuild.comparisons.deciding import decide
-from tfbuild.comparisons.interval import Verdict
-from tfbuild.errors import RecordError
+from tfcore import records
+from tfcore.comparisons.comparison import SCHEMA, Comparison
+from tfcore.comparisons.deciding import decide
+from tfcore.comparisons.interval import Verdict
+from tfcore.errors import RecordError
 
 SIX, QUICKSTART = "zen3-six-models", "zen3-quickstart"
 ELEVEN = "sapphire-rapids-eleven-models"

@@ -18,8 +18,8 @@ from tests.builders.journals import STOCK, TUNED, end, sample, start
 from tfbench.engine.journal import open_journal, read_entries
 from tfbench.inside.phases import FIT
 from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
-from tfbuild.errors import RecordError, SampleError
-from tfbuild.records import format_canonical
+from tfcore.errors import RecordError, SampleError
+from tfcore.records import format_canonical
 
 texts = st.text(max_size=8)
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -43,10 +43,10 @@ from tfbench.measuring.selfcheck import (
     run_trials,
 )
 from tfbench.reports import selfcheck_text
-from tfbuild import records
-from tfbuild.comparisons.host import read_host
-from tfbuild.comparisons.interval import Interval, Verdict
-from tfbuild.errors import (
+from tfcore import records
+from tfcore.comparisons.host import read_host
+from tfcore.comparisons.interval import Interval, Verdict
+from tfcore.errors import (
     HostError,
     RecordError,
     SampleError,
@@ -54,7 +54,7 @@ from tfbuild.errors import (
     UsageError,
     WorkerError,
 )
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 
 def interval(low: float, high: float) -> Interval:
@@ -296,7 +296,7 @@ CHECK = """
 import os, sys
 from pathlib import Path
 from tfbench.arms.arm import Arm
-from tfbuild.comparisons.host import read_host
+from tfcore.comparisons.host import read_host
 from tfbench.measuring.selfcheck import TrialPart, run_trials
 
 if __name__ == "__main__":

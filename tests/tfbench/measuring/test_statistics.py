@@ -28,8 +28,8 @@ from tfbench.measuring.statistics import (
     has_trend,
     sum_seconds,
 )
-from tfbuild.comparisons.interval import Interval, Verdict
-from tfbuild.errors import SampleError
+from tfcore.comparisons.interval import Interval, Verdict
+from tfcore.errors import SampleError
 
 seconds = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6)
 # Logarithms of ratios, in steps that a clock could show.

@@ -40,11 +40,11 @@ from tfbench.measuring.summary import (
     summarise_cell,
     summarise_overall,
 )
-from tfbuild.comparisons.comparison import ArmTimes, ComparedCell, Coverage, OpShare
-from tfbuild.comparisons.effort import Effort, Stop
-from tfbuild.comparisons.interval import Verdict
-from tfbuild.comparisons.kernels import KernelTable
-from tfbuild.errors import SampleError
+from tfcore.comparisons.comparison import ArmTimes, ComparedCell, Coverage, OpShare
+from tfcore.comparisons.effort import Effort, Stop
+from tfcore.comparisons.interval import Verdict
+from tfcore.comparisons.kernels import KernelTable
+from tfcore.errors import SampleError
 
 ALL_PHASES = tuple(SHARES)
 PACES = paces(1.25)

@@ -24,7 +24,7 @@ from tfbench.overhead.terms import (
     solve_terms,
 )
 from tfbench.reports.document import Table
-from tfbuild.errors import SampleError, UsageError
+from tfcore.errors import SampleError, UsageError
 
 FORMS = tuple(list_forms(20, 6))
 TRUE = Terms(epoch_s=0.004, call_s=0.0008, step_s=0.0003)

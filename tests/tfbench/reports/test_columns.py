@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from tests.builders import report_comparisons
+from tests.builders.comparisons import spread
 
 from tfbench.reports.columns import CSV, REASONS, SPEEDUPS, TERMINAL, build_table, format_headings
 from tfbench.reports.document import ColumnKind
@@ -37,9 +38,9 @@ def test_a_baseline_of_any_name_leaves_every_column() -> None:
 
 
 def test_text_has_no_speedup_of_an_arm_that_computes_something_else_and_csv_has_all() -> None:
-    (cell,) = report_comparisons.single(report_comparisons.about(1.25, 0.01)).cells
+    (cell,) = report_comparisons.single(spread(1.25, 0.01)).cells
     wrong = tuple(dataclasses.replace(agreement, losses=1.0) for agreement in cell.agreements)
-    comparison = report_comparisons.single(report_comparisons.about(1.25, 0.01))
+    comparison = report_comparisons.single(spread(1.25, 0.01))
     different = dataclasses.replace(
         comparison, cells=(dataclasses.replace(cell, agreements=wrong),)
     )

@@ -10,8 +10,8 @@ from tests.builders.comparisons import arm, cell, comparison, speedup, spread, t
 
 from tfbench.reports.columns import CSV
 from tfbench.reports.csv_table import format_csv, list_rows
-from tfbuild.comparisons.comparison import Agreement, ArmFailure, Comparison, Coverage, PhaseTime
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.comparison import Agreement, ArmFailure, Comparison, Coverage, PhaseTime
+from tfcore.comparisons.interval import Interval
 
 # What other people's programs read: names may be added at the end of a group, never changed.
 COLUMNS = """

@@ -20,10 +20,10 @@ from tfbench.reports.findings import (
     list_warnings,
 )
 from tfbench.reports.report import format_line, format_table
-from tfbuild.comparisons.comparison import Comparison, Gates
-from tfbuild.comparisons.effort import Effort
-from tfbuild.comparisons.interval import Interval, Verdict
-from tfbuild.settings import TEMPLATES
+from tfcore.comparisons.comparison import Comparison, Gates
+from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.interval import Interval, Verdict
+from tfcore.settings import TEMPLATES
 
 SPAN = "geometric mean of 1 workload on 2 vCPUs; A/A 0.994 to 1.006"
 
@@ -110,9 +110,9 @@ def test_a_mean_of_which_blocks_were_dropped_is_not_said_to_be_within_a_limit() 
     comparison = report_comparisons.comparison(
         report_comparisons.dropped(report_comparisons.cell("mnist_mlp", 2, {"tuned": 1.5}))
     )
-    noise = report_comparisons.about(1.0, 0.006)
+    noise = spread(1.0, 0.006)
     for width, text in ((0.01, "gates dropped too many blocks"), (0.6, "between 6.2% slower and")):
-        interval = report_comparisons.about(1.5, width)
+        interval = spread(1.5, width)
         mean = report_comparisons.speedup("tuned", interval, noise, fair=False)
         overall = dataclasses.replace(comparison.overall[0], speedup=mean)
         (sentence, *_) = list_headlines(dataclasses.replace(comparison, overall=(overall,)))

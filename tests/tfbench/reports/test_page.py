@@ -16,8 +16,8 @@ from tests.builders.report_comparisons import ARTICLE, BILL, SOUND, TROUBLED, ar
 from tfbench.costs import article, catalog
 from tfbench.costs.bill import compute_bill_from_totals
 from tfbench.costs.runs import TrainingRun
-from tfbuild.comparisons.comparison import ArmFailure
-from tfbuild.settings import TEMPLATES
+from tfcore.comparisons.comparison import ArmFailure
+from tfcore.settings import TEMPLATES
 
 VOID = {"meta", "br", "link", "img", "input", "hr", "base", "col", "embed", "source"}
 HOSTILE = '<script>alert("x")</script>&amp;\'"><svg onload=1>'

@@ -21,7 +21,7 @@ from tfbench.reports import charts, plots, wording
 from tfbench.reports.canvas import HATCHES, MARKERS, Drawing
 from tfbench.reports.charts import ChartGroup, ChartLine, ChartPoint, Track
 from tfbench.reports.ladder import find_ladder
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.interval import Interval
 
 SVG = "{http://www.w3.org/2000/svg}"
 CLIMBED = report_comparisons.climbed()

@@ -14,7 +14,7 @@ from tests.builders.comparisons import arm, cell, comparison, host, sample
 
 from tfbench.measuring.samples import Sample
 from tfbench.reports.pyperf import export_suites
-from tfbuild.errors import SampleError
+from tfcore.errors import SampleError
 
 COMPARISON = comparison(cell(vcpus=1), cell(vcpus=2))
 

@@ -29,10 +29,10 @@ from tfbench.reports.chapters import build_document
 from tfbench.reports.document import Document, Section, Table
 from tfbench.reports.findings import list_headlines
 from tfbench.reports.report import escape_markdown, format_bill, format_line, format_table
-from tfbuild.comparisons.comparison import Comparison, Latency, PhaseTime
-from tfbuild.comparisons.interval import Interval
-from tfbuild.comparisons.kernels import KernelTable
-from tfbuild.settings import TEMPLATES
+from tfcore.comparisons.comparison import Comparison, Latency, PhaseTime
+from tfcore.comparisons.interval import Interval
+from tfcore.comparisons.kernels import KernelTable
+from tfcore.settings import TEMPLATES
 
 
 def tables(page: Document) -> dict[str, Table]:

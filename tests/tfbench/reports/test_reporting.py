@@ -14,9 +14,9 @@ from tfbench.commands import ReportOptions
 from tfbench.inside.kit import SCHEMA
 from tfbench.inside.workloads import find_workload
 from tfbench.reports.reporting import report_results
-from tfbuild.comparisons.comparison import load, save
-from tfbuild.comparisons.interval import Verdict
-from tfbuild.errors import RecordError, TensorwrightError, UsageError
+from tfcore.comparisons.comparison import load, save
+from tfcore.comparisons.interval import Verdict
+from tfcore.errors import RecordError, TensorwrightError, UsageError
 
 
 def report(*, line: bool = False, as_json: bool = False, **options: Any) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.reports import wording
-from tfbuild.comparisons.interval import Interval
+from tfcore.comparisons.interval import Interval
 
 INTERVAL = Interval(value=0.5, low=0.25, high=0.75)
 

@@ -26,8 +26,8 @@ from tfbench.sizing.results import (
     find_cheapest_machine,
     find_knees,
 )
-from tfbuild.comparisons.host import read_host
-from tfbuild.errors import UsageError
+from tfcore.comparisons.host import read_host
+from tfcore.errors import UsageError
 
 
 def answer(step_s: float, vcpus: int, **fields: Any) -> dict[str, Any]:

@@ -32,11 +32,11 @@ from tfbench.startup.overhead import (
     select_blocks,
 )
 from tfbench.startup.text import build_table
-from tfbuild import records
-from tfbuild.comparisons.host import read_host
-from tfbuild.comparisons.interval import Interval
-from tfbuild.errors import RecordError, SampleError, UsageError, WorkerError
-from tfbuild.run import run
+from tfcore import records
+from tfcore.comparisons.host import read_host
+from tfcore.comparisons.interval import Interval
+from tfcore.errors import RecordError, SampleError, UsageError, WorkerError
+from tfcore.run import run
 
 STOCK, REPEAT, TUNED = "stock", "stock again", "tuned"
 QUIET = ImportLaunch(

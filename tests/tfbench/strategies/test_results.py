@@ -54,9 +54,9 @@ from tfbench.strategies.results import (
 )
 from tfbench.strategies.strategy import NAMES, StrategyFamily
 from tfbench.strategies.traffic import compute_traffic
-from tfbuild.errors import RecordError, SampleError, UsageError
-from tfbuild.records import convert_record
-from tfbuild.settings import ROOT
+from tfcore.errors import RecordError, SampleError, UsageError
+from tfcore.records import convert_record
+from tfcore.settings import ROOT
 
 NET = "alexnet:image=64:batch=16"
 BATCH = 16

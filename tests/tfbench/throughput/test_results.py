@@ -22,9 +22,9 @@ from tfbench.throughput.results import (
     choose_batch,
     is_distinct,
 )
-from tfbuild.comparisons.host import read_host
-from tfbuild.errors import UsageError
-from tfbuild.records import format_json
+from tfcore.comparisons.host import read_host
+from tfcore.errors import UsageError
+from tfcore.records import format_json
 
 
 def result_of(batch: int, *launches: float, augmented: bool = False, **fields: Any) -> CellResult:

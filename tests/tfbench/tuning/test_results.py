@@ -30,11 +30,11 @@ from tfbench.tuning.results import (
 )
 from tfbench.tuning.running import KIND, TuningSetting, list_candidates
 from tfbench.tuning.running import TRIAL as TRIAL_FILE
-from tfbuild import records
-from tfbuild.comparisons.comparison import ArmFailure, Comparison
-from tfbuild.comparisons.interval import Verdict
-from tfbuild.errors import RecordError, UsageError
-from tfbuild.settings import Paths
+from tfcore import records
+from tfcore.comparisons.comparison import ArmFailure, Comparison
+from tfcore.comparisons.interval import Verdict
+from tfcore.errors import RecordError, UsageError
+from tfcore.settings import Paths
 
 TRIAL = FirstSteps(batch=128, parameters=102_585, step_s=0.002, onednn=True)
 STEPS = "steps_per_execution"

@@ -28,14 +28,14 @@ from tests.builders.xgetbv import XGETBV
 from tfbuild.auditing.audit import SCHEMA, audit, check_audit, describe
 from tfbuild.auditing.claims import Role
 from tfbuild.auditing.libraries import inspect_library
-from tfbuild.cpus.features import STOCK_BASELINE
-from tfbuild.cpus.targets import STOCK_FLAGS
-from tfbuild.errors import AuditError, ChecksumError, WheelError
 from tfbuild.packing import notices
 from tfbuild.planning import dispatcher
-from tfbuild.records import format_json
-from tfbuild.settings import Paths
 from tfbuild.upstream.download import hash_file
+from tfcore.cpus.features import STOCK_BASELINE
+from tfcore.cpus.targets import STOCK_FLAGS
+from tfcore.errors import AuditError, ChecksumError, WheelError
+from tfcore.records import format_json
+from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 

@@ -8,8 +8,8 @@ import pytest
 from tests.builders.index_wheels import tuned_for
 
 from tfbuild.auditing.claims import Role, WheelLibrary, count_foreign, find_problems, is_idle
-from tfbuild.cpus.targets import STOCK_FLAGS
 from tfbuild.packing.tuned import KernelLibrary, Tuned
+from tfcore.cpus.targets import STOCK_FLAGS
 
 HASWELL = {"x86_64": 90, "avx": 5, "avx2": 3, "fma": 2}
 CONTROL = {"x86_64": 90, "sse4_1": 1, "avx": 5}

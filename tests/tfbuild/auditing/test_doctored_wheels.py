@@ -10,10 +10,10 @@ import pytest
 from tests.builders.audit_cases import pin_stock, small_stock, sound_wheel
 from tests.builders.doctored_wheels import DOCTORED, Case
 
-from tfbuild import settings
 from tfbuild.auditing.audit import audit
-from tfbuild.errors import AdmissionError, AuditError, PublishError, TensorwrightError, WheelError
-from tfbuild.settings import Paths
+from tfcore import settings
+from tfcore.errors import AdmissionError, AuditError, PublishError, TensorwrightError, WheelError
+from tfcore.settings import Paths
 from tfwheels.commands import PublishOptions
 from tfwheels.handlers import publish_wheels
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tfbuild.auditing.manylinux import choose_platform, find_breaches, find_policy
-from tfbuild.errors import AuditError
+from tfcore.errors import AuditError
 
 STOCK = (
     "cp311-cp311-manylinux2014_x86_64",

@@ -16,7 +16,7 @@ from tfbuild.auditing.runtime_dispatch import (
     load_attribution,
 )
 from tfbuild.binaries.census import count_instructions
-from tfbuild.records import save
+from tfcore.records import save
 
 # Functions of tensorflow_cpu 2.14.1's libraries with instructions beyond -mavx, by row.
 SEEN = {

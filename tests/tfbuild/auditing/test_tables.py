@@ -18,7 +18,6 @@ from tests.builders.compiled_code import dispatcher as linked
 from tests.builders.index_wheels import tuned_for
 
 from tfbuild.auditing.tables import find_problems, find_unregistered, read_table
-from tfbuild.errors import WheelError
 from tfbuild.packing.tuned import Tuned
 from tfbuild.planning.dispatcher import (
     HEADER,
@@ -29,7 +28,8 @@ from tfbuild.planning.dispatcher import (
     list_compile_flags,
     render_header,
 )
-from tfbuild.settings import TEMPLATES
+from tfcore.errors import WheelError
+from tfcore.settings import TEMPLATES
 
 pytestmark = pytest.mark.toolchain
 

@@ -25,10 +25,10 @@ from tfbuild.binaries.census import (
     find_uses,
     split_code,
 )
-from tfbuild.cpus.features import load_features
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import CommandError, WheelError
-from tfbuild.settings import ROOT
+from tfcore.cpus.features import load_features
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import CommandError, WheelError
+from tfcore.settings import ROOT
 
 pytestmark = pytest.mark.toolchain
 
@@ -314,7 +314,7 @@ def test_a_process_that_is_killed_is_an_error(large: Path, child: subprocess.Pop
     os.kill(children(child.pid)[-1], signal.SIGKILL)
     output, _ = child.communicate()
     assert output.splitlines()[-1].startswith(
-        f"tfbuild.errors.{CommandError.__name__}: a process that counts the instructions of x.so "
+        f"tfcore.errors.{CommandError.__name__}: a process that counts the instructions of x.so "
     )
 
 

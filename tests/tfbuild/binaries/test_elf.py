@@ -16,7 +16,7 @@ from tfbuild.binaries.elf import (
     read_isa_level,
     read_version_floors,
 )
-from tfbuild.errors import WheelError
+from tfcore.errors import WheelError
 
 pytestmark = pytest.mark.toolchain
 

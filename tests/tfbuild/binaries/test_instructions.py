@@ -17,7 +17,7 @@ from tfbuild.binaries.instructions import (
     list_code_features,
     list_word_features,
 )
-from tfbuild.cpus import features
+from tfcore.cpus import features
 
 X86_64 = features.load_features("x86_64")
 AARCH64 = features.load_features("aarch64")

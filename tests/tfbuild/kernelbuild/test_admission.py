@@ -4,9 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.cpu import MASK
-from tfbuild.errors import KernelError
 from tfbuild.kernelbuild.admission import (
     RefusedKernel,
     UnitVerdict,
@@ -19,6 +16,9 @@ from tfbuild.kernelbuild.admission import (
     parse_verdict,
     require_tested,
 )
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.cpu import MASK
+from tfcore.errors import KernelError
 
 # Names as nm shows them for libraries of TensorFlow 2.14.1's kernel sources (some shortened).
 LENT = """\

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.errors import CommandError
 from tfbuild.kernelbuild.closure import (
     Symbols,
     build_units,
@@ -14,7 +13,8 @@ from tfbuild.kernelbuild.closure import (
     find_owners,
     read_symbols,
 )
-from tfbuild.run import run
+from tfcore.errors import CommandError
+from tfcore.run import run
 
 
 def symbols(taken: str = "", strong: str = "", weak: str = "") -> Symbols:

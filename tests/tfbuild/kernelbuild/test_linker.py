@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tests.builders.plans import planned
 
-from tfbuild.cpus.compilers import Compiler, find_compiler
-from tfbuild.errors import ToolError
 from tfbuild.kernelbuild.build import require_linker
 from tfbuild.planning.fleet import Fleet
+from tfcore.cpus.compilers import Compiler, find_compiler
+from tfcore.errors import ToolError
 
 # It links nothing.
 DEAF = Compiler(family="clang", version="16.0.6", path=Path("/bin/false"), architecture="x86_64")

@@ -14,9 +14,6 @@ from tests.builders.index_wheels import full_build_for
 from tests.builders.origins import CLANG, FLEET, made_of, request
 from tests.builders.selections import ROW, SELECTION, TANH
 
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.targets import STOCK_FLAGS
-from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild.origin import Origin, require_kernels, resolve_origin, select_compiler
 from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
@@ -24,7 +21,10 @@ from tfbuild.planning.defaults import LeverMeasurement, LeverRatio, MeasurementS
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.planning.target_compiler import parse_compiler
-from tfbuild.records import save
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.targets import STOCK_FLAGS
+from tfcore.errors import RebuildError
+from tfcore.records import save
 
 LEVER = load_levers()[0]
 EMULATED = LeverMeasurement(

@@ -23,7 +23,6 @@ from tests.builders.compiled_code import KERNEL, QUICK, library
 from tests.builders.origins import FLEET
 
 from tfbuild.binaries import elf
-from tfbuild.errors import AuditError, RebuildError
 from tfbuild.kernelbuild.origin import Origin
 from tfbuild.kernelbuild.proof import (
     Proof,
@@ -37,7 +36,8 @@ from tfbuild.kernelbuild.proof import (
 from tfbuild.packing import sbom
 from tfbuild.packing.tuned import read_tuned
 from tfbuild.planning.target_compiler import parse_compiler
-from tfbuild.records import convert_record, format_json
+from tfcore.errors import AuditError, RebuildError
+from tfcore.records import convert_record, format_json
 
 pytestmark = pytest.mark.toolchain
 

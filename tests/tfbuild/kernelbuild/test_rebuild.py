@@ -13,11 +13,11 @@ from tests.builders.origins import made_of, request
 
 from tfbuild import handlers
 from tfbuild.commands import AuditOptions
-from tfbuild.errors import RebuildError
 from tfbuild.kernelbuild.proof import Proof, require_proof
 from tfbuild.kernelbuild.rebuild import read_origin
 from tfbuild.packing import tuned
 from tfbuild.planning.request import resolve_fleet
+from tfcore.errors import RebuildError
 
 
 def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 from tests.builders.structure_tables import tables
 
 from tfbuild.binaries import elf
-from tfbuild.errors import KernelError, WheelError
 from tfbuild.kernelbuild.structures import (
     KERNELS,
     WHEEL,
@@ -15,6 +14,7 @@ from tfbuild.kernelbuild.structures import (
     find_differences,
     require_same,
 )
+from tfcore.errors import KernelError, WheelError
 
 SEEN = {"sizeof(Tensor)": 32, "offsetof(NodeProperties, node_def)": 8, "sizeof(Var)": 104}
 

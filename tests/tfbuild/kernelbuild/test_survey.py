@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.builders.plans import planned
 
-from tfbuild.errors import RecordError
 from tfbuild.kernelbuild import survey, survey_page
 from tfbuild.kernelbuild.survey import BatchResult, Survey, build_rows, shorten_reason
-from tfbuild.settings import Paths
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, parse_survey
+from tfcore.errors import RecordError
+from tfcore.settings import Paths
 
 
 def unit(name: str, *sources: str) -> KernelUnit:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.cpu import Cpu, read_cpu
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
 from tfbuild.kernelbuild.verdicts import VerdictCache, open_verdicts
 from tfbuild.tools.environment import Environment
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.cpu import Cpu, read_cpu
 
 FOUND = UnitVerdict(
     unit="cwise_op_tanh",

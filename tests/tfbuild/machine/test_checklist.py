@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from tfbuild.errors import PreflightError
 from tfbuild.machine.checklist import (
     CheckVerdict,
     build_finding,
@@ -10,6 +9,7 @@ from tfbuild.machine.checklist import (
     render_table,
     require_no_fatal,
 )
+from tfcore.errors import PreflightError
 
 FULL = build_finding("disk", "1 GB free", "16 GB", CheckVerdict.FATAL, "Free some space.")
 OLD = build_finding("compiler", "gcc 9", "gcc 12", CheckVerdict.WARNING, "Take a newer one.")

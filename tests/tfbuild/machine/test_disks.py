@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfbuild.machine import disks
 from tfbuild.machine.checklist import CheckVerdict, Finding
 from tfbuild.machine.disks import Disk, DiskNeed, DiskProbe, Mount
-from tfbuild.run import run
+from tfcore.run import run
 
 # As the kernel writes it: no, one and several optional fields; a space and a backslash in a name.
 MOUNTINFO = """\

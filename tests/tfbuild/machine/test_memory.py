@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from tfbuild import settings
-from tfbuild.errors import CommandError, UsageError
 from tfbuild.machine import memory
 from tfbuild.machine.memory import Budget
-from tfbuild.run import Completed, run
 from tfbuild.tools import bazel
+from tfcore import settings
+from tfcore.errors import CommandError, UsageError
+from tfcore.run import Completed, run
 
 FAMILIES = st.sampled_from(["clang", "gcc"])
 BUDGET = Budget(

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tests.builders.plans import planned
 
-from tfbuild import settings
-from tfbuild.cpus import compilers
-from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine import memory, preflight
 from tfbuild.machine.checklist import CheckVerdict, Finding, render_table
 from tfbuild.machine.network import HostAnswer
-from tfbuild.settings import Paths
 from tfbuild.upstream.releases import find_release
+from tfcore import settings
+from tfcore.cpus import compilers
+from tfcore.cpus.compilers import Compiler
+from tfcore.settings import Paths
 
 DECLARED = Compiler(family="clang", version="16.0.6", path=Path("clang"), architecture="x86_64")
 MIRROR, GITHUB = "https://storage.googleapis.com/mirror.tensorflow.org/", "https://github.com/"

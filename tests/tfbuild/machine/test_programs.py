@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from tests.builders.plans import planned
 
-from tfbuild.cpus.compilers import Compiler
 from tfbuild.machine import programs
 from tfbuild.machine.checklist import CheckVerdict, Finding
 from tfbuild.machine.programs import Interpreter
 from tfbuild.upstream.releases import find_release
+from tfcore.cpus.compilers import Compiler
 
 
 def compiled(family: str, version: str, release: str) -> Finding:

@@ -9,7 +9,6 @@ import pytest
 from tests.builders.conformance_records import SHA, UNIT, record, trial
 from tests.builders.index_wheels import tuned_for
 
-from tfbuild.errors import AdmissionError, KernelError, RecordError
 from tfbuild.kernelbuild.admission import RefusedKernel, UnitVerdict
 from tfbuild.kernelbuild.finished_wheels import convert_verdict
 from tfbuild.packing import conformance
@@ -21,6 +20,7 @@ from tfbuild.packing.conformance import (
     list_statuses,
 )
 from tfbuild.packing.tuned import Tuned, UnitConformance
+from tfcore.errors import AdmissionError, KernelError, RecordError
 
 BAD = UnitOutcome(reason="Tanh T=1: Tanh(…): 9e+05 ULPs from the stock kernel")
 

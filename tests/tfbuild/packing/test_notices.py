@@ -9,7 +9,6 @@ import pytest
 from tests.builders.index_wheels import tuned_for
 from tests.builders.notices import COMPILED
 
-from tfbuild.errors import WheelError
 from tfbuild.packing import notices
 from tfbuild.packing.notices import (
     LICENCE,
@@ -22,6 +21,7 @@ from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import open_wheel
 from tfbuild.planning.guard import DATA
 from tfbuild.tools.environment import Environment
+from tfcore.errors import WheelError
 
 EIGEN = "tensorflow/include/Eigen/src/Core/util/Macros.h"
 ABSEIL = "tensorflow/include/absl/base/config.h"

@@ -15,7 +15,7 @@ from tests.builders.notices import COMPILED
 
 from tfbuild.packing.sbom import render_document
 from tfbuild.packing.tuned import Tuned
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 FLEET = tuned_for(("zen4", "haswell"))
 VERSION = "2.14.1+fleet.of1"

@@ -13,8 +13,6 @@ from tests.builders.index_wheels import full_build_for, tuned_for
 from tests.builders.recorded_cpus import cpu_of
 from tests.builders.tuned_wheels import SOME, TAGS, wheel, with_library
 
-from tfbuild.cpus.targets import STOCK_FLAGS
-from tfbuild.errors import HostError, WheelError
 from tfbuild.packing.tuned import (
     FILE,
     Tuned,
@@ -26,6 +24,8 @@ from tfbuild.packing.tuned import (
     read_tuned,
 )
 from tfbuild.upstream.kernels import _load_table, format_choice, select
+from tfcore.cpus.targets import STOCK_FLAGS
+from tfcore.errors import HostError, WheelError
 
 
 def test_what_a_wheel_says_is_read_back(tmp_path: Path) -> None:

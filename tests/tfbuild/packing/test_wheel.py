@@ -24,7 +24,6 @@ from tests.builders.examples import at_most
 from tests.builders.file_limits import mounted_disk
 from tests.builders.mutations import flip_bit
 
-from tfbuild.errors import BusyError, DiskError, WheelError
 from tfbuild.packing.repack import repack, replace_platform
 from tfbuild.packing.wheel import (
     WheelIdentity,
@@ -34,8 +33,9 @@ from tfbuild.packing.wheel import (
     read_record,
     verify_record,
 )
-from tfbuild.run import run
-from tfbuild.settings import ROOT
+from tfcore.errors import BusyError, DiskError, WheelError
+from tfcore.run import run
+from tfcore.settings import ROOT
 
 STOCK_NAME = "demo_pkg-1.0-py3-none-any.whl"
 INFO = "demo_pkg-1.0.dist-info"
@@ -629,7 +629,7 @@ def test_a_damaged_stock_wheel_gives_no_tuned_one(stock: Path, tmp_path: Path) -
 CHILD = """
 import resource, sys
 from pathlib import Path
-from tfbuild.errors import TensorwrightError
+from tfcore.errors import TensorwrightError
 from tfbuild.packing.repack import repack
 stock, out, added, limit = sys.argv[1:]
 if limit:

@@ -16,11 +16,11 @@ from tests.builders.container_files import CASES, contained, fleet
 from tests.tools.regenerate import COMMAND, GOLDEN
 
 from tfbuild.commands import Request
-from tfbuild.errors import CompilerError, PythonError
 from tfbuild.machine.programs import PROGRAMS
 from tfbuild.planning.containers import BASE
-from tfbuild.settings import ROOT, paths
 from tfbuild.tools import doctor
+from tfcore.errors import CompilerError, PythonError
+from tfcore.settings import ROOT, paths
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
 FULL = Request(arch="skylake", scope="full", compiler="clang@16.0.6")

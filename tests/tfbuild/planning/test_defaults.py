@@ -19,10 +19,6 @@ from tests.builders.report_comparisons import arm, cell
 from tests.builders.report_comparisons import comparison as compared
 
 from tfbench.arms.lever_table import LEVERS
-from tfbuild.cpus.cpu import compute_vcpus, read_cgroup_quota
-from tfbuild.cpus.features import load_features
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import RecordError, UsageError
 from tfbuild.planning import defaults, guard
 from tfbuild.planning.defaults import (
     Default,
@@ -38,9 +34,13 @@ from tfbuild.planning.defaults import (
 )
 from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.render import render
-from tfbuild.records import convert_record, decode_record, save
-from tfbuild.settings import TEMPLATES
 from tfbuild.shipped import _tensorwright_defaults as shipped
+from tfcore.cpus.cpu import compute_vcpus, read_cgroup_quota
+from tfcore.cpus.features import load_features
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import RecordError, UsageError
+from tfcore.records import convert_record, decode_record, save
+from tfcore.settings import TEMPLATES
 
 VNNI = "avx512_vnni"
 ONEDNN, THREADS, BF16 = load_levers()

@@ -28,15 +28,15 @@ from tests.builders.dispatchers import (
 )
 from tests.builders.later import later
 
-from tfbuild.cpus.features import list_feature_names
-from tfbuild.errors import TargetError
 from tfbuild.planning.dispatcher import (
     LIBRARY,
     TABLE,
     render_header,
 )
-from tfbuild.run import run
-from tfbuild.settings import TEMPLATES
+from tfcore.cpus.features import list_feature_names
+from tfcore.errors import TargetError
+from tfcore.run import run
+from tfcore.settings import TEMPLATES
 
 COMPILERS = ("gcc", "clang-16")
 

@@ -13,7 +13,6 @@ from tests.builders.later import later
 from tests.builders.plans import planned
 
 from tfbuild.binaries import elf
-from tfbuild.errors import CommandError
 from tfbuild.planning.dispatcher import (
     HEADER,
     LIBRARY,
@@ -25,9 +24,10 @@ from tfbuild.planning.dispatcher import (
 )
 from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.render import build_dispatch_target
-from tfbuild.run import run
-from tfbuild.settings import TEMPLATES, Paths
 from tfbuild.tools.emulation import find_emulator
+from tfcore.errors import CommandError
+from tfcore.run import run
+from tfcore.settings import TEMPLATES, Paths
 
 pytestmark = pytest.mark.toolchain
 

@@ -19,15 +19,15 @@ from tests.builders.dispatchers import KERNELS, buildable, compile_c, on_x86_64
 from tests.builders.later import later
 from tests.builders.recorded_cpus import COMPLETE, cpu_of
 
-from tfbuild.cpus.cpu import Cpu
-from tfbuild.cpus.features import load_features
 from tfbuild.packing.tuned import KernelLibrary, Tuned, choose_build, list_nearest_missing
 from tfbuild.planning.dispatcher import HEADER, LIBRARY_FOLDER, SOURCE, render_header
 from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.render import build_dispatch_target
-from tfbuild.run import run
-from tfbuild.settings import TEMPLATES
+from tfcore.cpus.cpu import Cpu
+from tfcore.cpus.features import load_features
+from tfcore.run import run
+from tfcore.settings import TEMPLATES
 
 pytestmark = [on_x86_64, pytest.mark.toolchain]
 

@@ -7,11 +7,11 @@ from packaging.version import Version
 from tests.builders.plans import planned
 
 from tfbuild.commands import Request
-from tfbuild.errors import UsageError
 from tfbuild.planning.dispatcher import DispatchTarget
 from tfbuild.planning.fleet import Fleet, build_fleet
 from tfbuild.planning.render import build_dispatch_target
 from tfbuild.planning.request import resolve_fleet
+from tfcore.errors import UsageError
 
 NAMES = ("x86_64_v3", "haswell", "skylake", "skylake_avx512", "zen3", "zen4", "sapphirerapids")
 PLANS = {name: planned(name) for name in NAMES}

@@ -22,10 +22,6 @@ from tests.builders.dispatchers import ABSENT, PRESENT, install, on_x86_64, targ
 from tests.builders.guards import STAND_IN
 from tests.builders.recorded_cpus import COMPLETE, cpu_of, text_of
 
-from tfbuild.cpus.cpu import parse_cpuinfo, read_cpu
-from tfbuild.cpus.features import ARCHITECTURES, filter_codegen, load_features
-from tfbuild.cpus.targets import match_cpu, parse_target
-from tfbuild.errors import TargetError, WheelError
 from tfbuild.planning import guard
 from tfbuild.planning.defaults import Default, DefaultLever
 from tfbuild.planning.dispatcher import LIBRARY, DispatchTarget
@@ -39,9 +35,13 @@ from tfbuild.planning.guard import (
     build_full_wheel_files,
     build_guard_files,
 )
-from tfbuild.run import Completed, run
 from tfbuild.shipped._tensorwright import describe_wheel_page, find_target
 from tfbuild.shipped._tensorwright_cpu import list_missing
+from tfcore.cpus.cpu import parse_cpuinfo, read_cpu
+from tfcore.cpus.features import ARCHITECTURES, filter_codegen, load_features
+from tfcore.cpus.targets import match_cpu, parse_target
+from tfcore.errors import TargetError, WheelError
+from tfcore.run import Completed, run
 
 pytestmark = pytest.mark.early
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.errors import UsageError
 from tfbuild.planning.jobs import Jobs, choose_jobs, read_available_mb
+from tfcore.errors import UsageError
 
 GB = 1_000_000_000
 

@@ -10,8 +10,8 @@ from tfbuild.planning import newest_release as newests
 from tfbuild.planning.newest_release import find_newest_release
 from tfbuild.planning.plan import list_source_pins
 from tfbuild.planning.request import resolve_release
-from tfbuild.settings import Paths
 from tfbuild.upstream.releases import Release, find_release, list_kernel_releases, load_releases
+from tfcore.settings import Paths
 
 NOWHERE = "https://nowhere.invalid/"
 """RFC 2606: a name that no server has."""

@@ -14,15 +14,15 @@ from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 from tests.builders.plans import planned, requested
 
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.flags import compute_required_features
-from tfbuild.cpus.targets import Target, list_targets
-from tfbuild.errors import CompilerError, PythonError, ReleaseError, UsageError, WheelError
 from tfbuild.planning.plan import Plan, estimate, make_plan, require_stock
 from tfbuild.planning.request import resolve
-from tfbuild.records import convert_record, format_canonical, hash_record
-from tfbuild.settings import ROOT
 from tfbuild.upstream.releases import find_kernel_facts, find_release, load_releases
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.flags import compute_required_features
+from tfcore.cpus.targets import Target, list_targets
+from tfcore.errors import CompilerError, PythonError, ReleaseError, UsageError, WheelError
+from tfcore.records import convert_record, format_canonical, hash_record
+from tfcore.settings import ROOT
 
 RELEASES = [release.version for release in load_releases()]
 WITHOUT_KERNELS = [release.version for release in load_releases() if not release.kernels]

@@ -9,10 +9,6 @@ from tests.builders.plans import planned
 from tests.builders.recorded_cpus import HONEST, cpu_of
 
 from tfbuild.commands import Request
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.cpu import apply_mask, compute_x86_64_level
-from tfbuild.cpus.targets import list_targets, parse_target
-from tfbuild.errors import KernelError
 from tfbuild.planning.fleet import build_fleet
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.proxy_targets import (
@@ -21,6 +17,10 @@ from tfbuild.planning.proxy_targets import (
     list_nearest_targets,
 )
 from tfbuild.planning.target_compiler import parse_compiler
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.cpu import apply_mask, compute_x86_64_level
+from tfcore.cpus.targets import list_targets, parse_target
+from tfcore.errors import KernelError
 
 CLANG: Compiler = parse_compiler("clang@16.0.6", "x86_64")
 NAMES = ("haswell", "skylake", "cascadelake", "sapphirerapids", "zen3", "zen4", "x86_64_v4")

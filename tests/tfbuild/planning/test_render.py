@@ -18,18 +18,18 @@ from tests.tools.regenerate import (
     rendered,
 )
 
-from tfbuild import settings
-from tfbuild.cpus.features import filter_codegen
-from tfbuild.cpus.targets import Target, list_targets
-from tfbuild.errors import DiskError, DriftError
 from tfbuild.planning import dispatcher
 from tfbuild.planning.dispatcher import DispatchFeature, HwcapFeature
 from tfbuild.planning.plan import NATIVE, Plan
 from tfbuild.planning.render import build_dispatch_target, check, render, render_admitted, write
-from tfbuild.run import run
-from tfbuild.settings import ROOT, TEMPLATES, Paths
 from tfbuild.tools import bazel
 from tfbuild.upstream.releases import load_releases
+from tfcore import settings
+from tfcore.cpus.features import filter_codegen
+from tfcore.cpus.targets import Target, list_targets
+from tfcore.errors import DiskError, DriftError
+from tfcore.run import run
+from tfcore.settings import ROOT, TEMPLATES, Paths
 
 CASES = cases()
 RELEASES = [release.version for release in load_releases()]

@@ -10,16 +10,16 @@ import pytest
 from tests.builders.plans import requested
 
 from tfbuild.commands import Request
-from tfbuild.cpus.compilers import find_compiler, read_macros
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.features import filter_codegen
-from tfbuild.cpus.flags import list_implied_features
-from tfbuild.cpus.targets import create_stock_target, find_missing_features, match_cpu
-from tfbuild.errors import CompilerError, ReleaseError, TargetError, TensorwrightError
 from tfbuild.planning.request import choose_python, resolve_fleets, resolve_plan
 from tfbuild.planning.target_compiler import find_buildable_target
-from tfbuild.run import run
 from tfbuild.upstream.releases import load_releases
+from tfcore.cpus.compilers import find_compiler, read_macros
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.features import filter_codegen
+from tfcore.cpus.flags import list_implied_features
+from tfcore.cpus.targets import create_stock_target, find_missing_features, match_cpu
+from tfcore.errors import CompilerError, ReleaseError, TargetError, TensorwrightError
+from tfcore.run import run
 
 PUBLISHED = ("-mavx",)
 """The flags of the published x86-64 wheels: avx_linux in TensorFlow's .bazelrc."""

@@ -11,9 +11,6 @@ from tests.builders.selections import ROW, SELECTION, TANH
 from tests.tools.needed_sources import needed
 
 from tfbuild.commands import Request
-from tfbuild.comparisons.kernels import TypedOp
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import RecordError, UsageError
 from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.planning.render import render, render_selected
@@ -25,9 +22,12 @@ from tfbuild.planning.selection import (
     load_recorded_selections,
     read_selection,
 )
-from tfbuild.records import save
-from tfbuild.settings import TEMPLATES
 from tfbuild.upstream.kernels import RELEASE, find_fused_registrations, select
+from tfcore.comparisons.kernels import TypedOp
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import RecordError, UsageError
+from tfcore.records import save
+from tfcore.settings import TEMPLATES
 
 
 def saved(folder: Path, **changes: object) -> str:

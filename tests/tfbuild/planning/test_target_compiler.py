@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.cpus.flags import compute_march_flags
-from tfbuild.cpus.targets import parse_target
-from tfbuild.errors import CompilerError
 from tfbuild.planning.target_compiler import find_buildable_target, parse_compiler
+from tfcore.cpus.compilers import Compiler
+from tfcore.cpus.flags import compute_march_flags
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import CompilerError
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import pytest
 from tests.builders.plans import planned
 
 from tfbuild.commands import Request
-from tfbuild.errors import UsageError
 from tfbuild.planning.plan import Plan
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.upstream import kernels
+from tfcore.errors import UsageError
 
 
 def units(plan: Plan) -> set[str]:

@@ -11,7 +11,7 @@ import sys
 
 from tests.builders.processes import gone
 
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 KILLED = """
 import json, os, signal

@@ -20,8 +20,8 @@ from tfbuild.probe.trials import (
     explore_cases,
     get_tolerance_name,
 )
-from tfbuild.run import run
 from tfbuild.tools.environment import Environment
+from tfcore.run import run
 
 NEGATE = Op("Neg", [Arg("x", type_attr="T")], [Attr("T", "type")])
 MATMUL = Op("MatMul", [Arg("a", type_attr="T"), Arg("b", type_attr="T")], [Attr("T", "type")])

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.errors import UsageError
 from tfbuild.remote import bazelrc
 from tfbuild.remote.bazelrc import Bazelrc
+from tfcore.errors import UsageError
 
 VALUES = st.from_regex(r"[!#-&(-\[\]-~]([ !#-&(-\[\]-~]{0,20}[!#-&(-\[\]-~])?", fullmatch=True)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,10}", fullmatch=True)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.cache_servers import rc_of
 
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.cpus.targets import match_cpu
-from tfbuild.errors import UsageError
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
 from tfbuild.tools.bazel import Bazel
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.targets import match_cpu
+from tfcore.errors import UsageError
 
 DISK = Path("/cache/disk")
 

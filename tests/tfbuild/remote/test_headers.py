@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.errors import DiskError, UsageError
 from tfbuild.remote import bazelrc, headers
 from tfbuild.remote.bazelrc import Bazelrc
+from tfcore.errors import DiskError, UsageError
 
 HEADER = 'build "--remote_header=a=b"\n'
 

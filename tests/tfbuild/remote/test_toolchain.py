@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.cpus import compilers
 from tfbuild.remote import toolchain
 from tfbuild.remote.bazelrc import Bazelrc
 from tfbuild.remote.caches import Remote
 from tfbuild.remote.toolchain import Toolchain
+from tfcore.cpus import compilers
 
 MADE = Toolchain(compiler="clang-16.0.6", glibc="2.36", architecture="x86_64", digest="ab" * 32)
 IDENTITY = "TENSORWRIGHT_TOOLCHAIN=clang-16.0.6-glibc-2.36-abababababababab"

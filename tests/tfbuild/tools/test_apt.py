@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.errors import ToolError
-from tfbuild.run import run
 from tfbuild.tools import apt
+from tfcore.errors import ToolError
+from tfcore.run import run
 
 # Held as often as the file has lines; then it notes what it was called with.
 APT = """#!/bin/sh

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from tests.builders.plans import planned
 
-from tfbuild import settings
 from tfbuild.checks import TESTED_RELEASE
-from tfbuild.errors import DownloadError, ToolError
 from tfbuild.planning import render
-from tfbuild.run import Completed
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream import releases
+from tfcore import settings
+from tfcore.errors import DownloadError, ToolError
+from tfcore.run import Completed
+from tfcore.settings import Paths
 
 PATHS = Paths(root=settings.ROOT, cache=Path("/cache"), pool=Path("/pool"))
 DOWNLOADED = Bazel(bazelisk=Path("/b/bazelisk"), use="6.1.0", version="6.1.0", debian=False)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild import packages, settings
-from tfbuild.errors import ToolError
-from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.doctor import Dependency, list_dependencies, list_install_commands, prepare
+from tfcore import packages, settings
+from tfcore.errors import ToolError
+from tfcore.settings import ROOT, Paths
 
 SUDO = "" if os.geteuid() == 0 else "sudo "
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from tests.builders.locked_wheels import locked, wheel
 
-from tfbuild import packages
-from tfbuild.cpus.targets import find_missing_features, parse_target
-from tfbuild.errors import ToolError
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools import emulation, foreign_environments
 from tfbuild.tools.emulation import Emulator, find_emulator
+from tfcore import packages
+from tfcore.cpus.targets import find_missing_features, parse_target
+from tfcore.errors import ToolError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 
 @pytest.fixture(scope="module")

@@ -7,17 +7,7 @@ from pathlib import Path
 import pytest
 from tests.builders.locked_wheels import HERE, TAG, asked_folder, locked, wheel
 
-from tfbuild.errors import (
-    ChecksumError,
-    CommandError,
-    DownloadError,
-    PythonError,
-    UsageError,
-    WheelError,
-)
 from tfbuild.interpreters import is_here
-from tfbuild.run import run
-from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import environment
 from tfbuild.tools.environment import (
     Environment,
@@ -27,6 +17,16 @@ from tfbuild.tools.environment import (
     fetch_wheel,
 )
 from tfbuild.upstream.download import Pin, hash_file
+from tfcore.errors import (
+    ChecksumError,
+    CommandError,
+    DownloadError,
+    PythonError,
+    UsageError,
+    WheelError,
+)
+from tfcore.run import run
+from tfcore.settings import ROOT, Paths
 
 
 def pin_of(path: Path) -> Pin:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.settings import ROOT
+from tfcore.settings import ROOT
 
 pytestmark = pytest.mark.toolchain
 

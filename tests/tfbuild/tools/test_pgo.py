@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.cpus import compilers
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.errors import HostError, ToolError
 from tfbuild.tools import pgo
+from tfcore.cpus import compilers
+from tfcore.cpus.cpu import read_cpu
+from tfcore.errors import HostError, ToolError
 
 CLANG = compilers.find_compiler("clang-16")
 

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from tests.builders.locked_wheels import HERE
 from tests.tools.locks import DEVELOPER
 
-from tfbuild.errors import ChecksumError, DownloadError, RecordError, UsageError
 from tfbuild.interpreters import find_python
-from tfbuild.settings import ROOT, Paths
 from tfbuild.tools import requirement
 from tfbuild.tools.requirement import (
     ExactRequirement,
@@ -24,6 +22,8 @@ from tfbuild.tools.requirement import (
     resolve_lock,
 )
 from tfbuild.upstream.releases import format_python_tag
+from tfcore.errors import ChecksumError, DownloadError, RecordError, UsageError
+from tfcore.settings import ROOT, Paths
 
 TINY = ExactRequirement(name="tiny", version="1.0")
 

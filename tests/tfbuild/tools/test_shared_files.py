@@ -12,10 +12,10 @@ from tests.builders.index_wheels import wheel_of
 from tests.builders.later import later
 from tests.builders.locked_wheels import HERE
 
-from tfbuild.errors import WheelError
-from tfbuild.settings import ROOT, Paths
 from tfbuild.tools.environment import Environment, create
 from tfbuild.tools.shared_files import locate_packages
+from tfcore.errors import WheelError
+from tfcore.settings import ROOT, Paths
 
 OLD = {"pkg/__init__.py": "", "pkg/same.py": "x = 1\n", "pkg/changed.py": "x = 1\n"}
 OLD |= {"pkg/gone.py": "x = 1\n", "pkg/data/same.txt": "same"}

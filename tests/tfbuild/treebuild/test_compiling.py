@@ -7,16 +7,16 @@ import pytest
 from tests.builders.full_wheel import PLAN
 from tests.builders.trees import reduced_tree
 
-from tfbuild import settings
-from tfbuild.cpus.compilers import Compiler
-from tfbuild.errors import BuildError
 from tfbuild.machine import memory
-from tfbuild.settings import Paths
 from tfbuild.tools.bazel import Bazel
 from tfbuild.treebuild.compiling import BazelCall, compile_wheel
 from tfbuild.treebuild.site import Site
 from tfbuild.treebuild.tree import read_tree
 from tfbuild.watching.attempt import Attempt
+from tfcore import settings
+from tfcore.cpus.compilers import Compiler
+from tfcore.errors import BuildError
+from tfcore.settings import Paths
 
 # Counts its calls, and ends as Bazel 7 does over a bad entry of a cache or a fault of its own.
 CRASHING = """#!/bin/sh

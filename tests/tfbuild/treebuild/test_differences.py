@@ -10,12 +10,12 @@ from tests.builders.plans import planned
 from tests.builders.trees import EVERY_RELEASE, PIP_PACKAGE, change, reduced_tree
 
 from tfbuild.planning.plan import FullRecipe, list_source_pins
-from tfbuild.settings import Paths
 from tfbuild.treebuild.differences import TreeDifference, Weight, adapt_recipe, find_differences
 from tfbuild.treebuild.tree import read_tree
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release, find_release
+from tfcore.settings import Paths
 
 RULE = "//tensorflow/tools/pip_package:wheel"
 HOST = "--distinct_host_configuration"

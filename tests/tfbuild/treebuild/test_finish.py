@@ -17,16 +17,16 @@ from tests.builders.full_wheel import LICENCE, PLAN, raw_wheel
 
 from tfbuild.auditing.audit import audit, describe
 from tfbuild.auditing.claims import Role
-from tfbuild.cpus.cpu import read_cpu
-from tfbuild.errors import HostError, WheelError
 from tfbuild.packing import notices, sbom
 from tfbuild.packing.tuned import choose_build, list_nearest_missing, read_tuned
 from tfbuild.packing.wheel import read_identity, read_member, read_stem, verify_record
 from tfbuild.planning import guard
 from tfbuild.planning.plan import Plan, Scope
-from tfbuild.settings import ROOT, Paths
 from tfbuild.shipped._tensorwright_cpu import RISK
 from tfbuild.treebuild.finish import finish_wheel, try_wheel
+from tfcore.cpus.cpu import read_cpu
+from tfcore.errors import HostError, WheelError
+from tfcore.settings import ROOT, Paths
 
 pytestmark = [pytest.mark.toolchain, on_x86_64]
 

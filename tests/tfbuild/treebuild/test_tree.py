@@ -16,9 +16,7 @@ from tests.builders.trees import (
     reduced_tree,
 )
 
-from tfbuild.errors import TreeError
 from tfbuild.planning.plan import list_source_pins
-from tfbuild.settings import Paths
 from tfbuild.treebuild.tree import (
     find_wheel_target,
     has_shared_host_flags,
@@ -32,6 +30,8 @@ from tfbuild.treebuild.tree import (
 from tfbuild.upstream import source
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.releases import Release, find_release
+from tfcore.errors import TreeError
+from tfcore.settings import Paths
 
 RULE = "//tensorflow/tools/pip_package:wheel"
 PROGRAM = "//tensorflow/tools/pip_package:build_pip_package"

@@ -11,7 +11,6 @@ import pytest
 from tests.builders.file_limits import file_limit
 from tests.builders.web_server import Site, serving
 
-from tfbuild.errors import ChecksumError, DiskError, DownloadError
 from tfbuild.upstream.download import (
     Pin,
     _redact_url,
@@ -21,6 +20,7 @@ from tfbuild.upstream.download import (
     keep_verified,
     verify_file,
 )
+from tfcore.errors import ChecksumError, DiskError, DownloadError
 
 DATA = random.Random(1).randbytes(3_000_000)  # noqa: S311  (bytes to carry, no secret)
 HALF = 1_400_000

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.errors import UsageError
 from tfbuild.planning.plan import read_native_files
 from tfbuild.upstream.fused_ops import WORKSPACE_FOLDER
 from tfbuild.upstream.kernels import (
@@ -25,6 +24,7 @@ from tfbuild.upstream.kernels import (
     parse_survey,
     select,
 )
+from tfcore.errors import UsageError
 
 SETS: dict[str, list[str]] = _load_table()["set"]
 UNITS: dict[str, list[str]] = _load_table()["unit"]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.errors import ChecksumError, DownloadError, KernelError
-from tfbuild.settings import Paths
 from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.local_sources import KIND, create_pins, require_release, stage
 from tfbuild.upstream.source import SourcePin, Staging
+from tfcore.errors import ChecksumError, DownloadError, KernelError
+from tfcore.settings import Paths
 
 STAGING = Staging(
     prefixes=("LICENSE", "tensorflow/tf_version.bzl", "tensorflow/core"), suffixes=(".h", ".cc")

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from tfbuild.errors import WheelError
 from tfbuild.upstream.lock_files import LOCKS, filter_requirements, load_requirements
 from tfbuild.upstream.releases import StockWheel, load_releases, require_stock_wheel
+from tfcore.errors import WheelError
 
 LOCKED = [release for release in load_releases() if release.kernels]
 WHEELS = [wheel for release in LOCKED for wheel in release.wheels]

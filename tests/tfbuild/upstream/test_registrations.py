@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.settings import ROOT
 from tfbuild.upstream.kernels import FOLDER, load_survey
 from tfbuild.upstream.registrations import (
     _evaluate_condition,
@@ -18,6 +17,7 @@ from tfbuild.upstream.registrations import (
     is_source,
     strip_comments,
 )
+from tfcore.settings import ROOT
 
 SOURCE = f"{FOLDER}/x.cc"
 HEADER = f"{FOLDER}/common.h"

@@ -11,10 +11,7 @@ from tests.builders.trees import EVERY_RELEASE, facts_of
 from tests.tools.locks import DEVELOPER, USER
 from tests.tools.stock_listings import recorded
 
-from tfbuild import records
-from tfbuild.errors import PythonError, ReleaseError, WheelError
 from tfbuild.packing import notices
-from tfbuild.settings import ROOT
 from tfbuild.upstream.lock_files import LOCKS
 from tfbuild.upstream.releases import (
     CPU_PACKAGES,
@@ -30,6 +27,9 @@ from tfbuild.upstream.releases import (
     read_kernels_bazel,
     require_stock_wheel,
 )
+from tfcore import records
+from tfcore.errors import PythonError, ReleaseError, WheelError
+from tfcore.settings import ROOT
 
 MACHINES = pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 WITH_KERNELS = pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from tests.builders.later import later
 from tests.builders.staging import STAGING
 from tests.builders.web_server import Site, serving
 
-from tfbuild.errors import ChecksumError, DiskError, DownloadError
-from tfbuild.settings import ROOT, Paths
 from tfbuild.upstream.download import Pin, hash_file
 from tfbuild.upstream.source import (
     SourcePin,
@@ -31,6 +29,8 @@ from tfbuild.upstream.source import (
     stage,
     unpack,
 )
+from tfcore.errors import ChecksumError, DiskError, DownloadError
+from tfcore.settings import ROOT, Paths
 
 DATA = b"the release's sources"
 DEAD = "http://127.0.0.1:9"  # (the discard port: nothing listens there)

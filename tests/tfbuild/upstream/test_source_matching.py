@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tfbuild.errors import KernelError
 from tfbuild.upstream.source_matching import SourceMatch, compare
+from tfcore.errors import KernelError
 
 TREE = {
     "tensorflow/core/framework/op.h": "#pragma once\n",

@@ -8,9 +8,6 @@ from hypothesis import strategies as st
 from tests.builders.trees import make_tree
 
 from tfbuild.checks import TESTED_RELEASE
-from tfbuild.errors import TreeError, VendorError
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.upstream import source
 from tfbuild.upstream.download import Pin
 from tfbuild.upstream.releases import find_release
@@ -21,6 +18,9 @@ from tfbuild.vendoring.declarations import (
     pin_hashes,
     read_declarations,
 )
+from tfcore.errors import TreeError, VendorError
+from tfcore.run import run
+from tfcore.settings import Paths
 
 MIRROR = "https://storage.googleapis.com/mirror.tensorflow.org"
 HASH = "ab" * 32

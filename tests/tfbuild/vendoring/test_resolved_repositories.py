@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.errors import VendorError
 from tfbuild.vendoring.resolved_repositories import FetchedRepository, parse_resolved
+from tfcore.errors import VendorError
 
 # As Bazel 4.2.3 wrote it, shortened.
 TEXT = """

@@ -14,11 +14,6 @@ from tests.builders.file_limits import file_limit
 from tests.builders.vendor_folders import make_folder
 from tests.builders.web_server import Site, serving
 
-from tfbuild import settings
-from tfbuild.errors import BusyError, DiskError, VendorError
-from tfbuild.records import save
-from tfbuild.run import run
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.tools.environment import create_bare
@@ -26,6 +21,11 @@ from tfbuild.vendoring import vendor, vendor_folder
 from tfbuild.vendoring.declarations import DeclaredArchive
 from tfbuild.vendoring.resolved_repositories import FetchedRepository
 from tfbuild.vendoring.vendor_folder import BEFORE, DEPENDENCIES, LOCK
+from tfcore import settings
+from tfcore.errors import BusyError, DiskError, VendorError
+from tfcore.records import save
+from tfcore.run import run
+from tfcore.settings import Paths
 
 DATA = random.Random(2).randbytes(200_000)  # noqa: S311  (bytes to carry, no secret)
 CACHED = "repository_cache/content_addressable/sha256"

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.vendor_folders import FILES, make_folder
 
-from tfbuild import settings
-from tfbuild.errors import ToolError, VendorError
-from tfbuild.settings import Paths
 from tfbuild.tools import bazel
 from tfbuild.vendoring import vendor_folder
 from tfbuild.vendoring.vendor_folder import BEFORE, LOCK
+from tfcore import settings
+from tfcore.errors import ToolError, VendorError
+from tfcore.settings import Paths
 
 PATHS = Paths(root=settings.ROOT, cache=Path("/nonexistent"), pool=Path("/nonexistent"))
 

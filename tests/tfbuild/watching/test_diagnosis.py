@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.settings import ROOT
 from tfbuild.watching import diagnosis
 from tfbuild.watching.attempt import Attempt
 from tfbuild.watching.diagnosis import Cause, Diagnosis, diagnose, explain, plan_next_attempt
 from tfbuild.watching.events import BuildFailure, BuildOutcome, read_outcome
+from tfcore.settings import ROOT
 
 RECORDED = ROOT / "tests" / "data" / "events"
 FIRST = Attempt(jobs=8)

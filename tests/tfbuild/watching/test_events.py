@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfbuild.settings import ROOT
 from tfbuild.watching import events
 from tfbuild.watching.events import (
     BuildFailure,
@@ -22,6 +21,7 @@ from tfbuild.watching.events import (
     read_outcome,
 )
 from tfbuild.watching.pace import Progress
+from tfcore.settings import ROOT
 
 RECORDED = ROOT / "tests" / "data" / "events"
 

@@ -1,0 +1,1 @@
+"""What building, measuring and publishing share: errors, records, settings, CPUs, comparisons."""
