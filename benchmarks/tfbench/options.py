@@ -15,7 +15,7 @@ from tfcore import console
 from tfcore.console import suggest_spelling
 from tfcore.errors import UsageError
 from tfcore.records import hash_record
-from tfcore.settings import expand_home, expand_paths
+from tfcore.settings import expand_home
 
 MODELS = f"Use the path of a model, or one of {', '.join(NAMES)}"
 ANY = f"Use {', '.join(NAMES)}, or the sets {' and '.join(SETS)}"
@@ -29,11 +29,6 @@ _MOST = 2**31
 def parse_words(text: str) -> tuple[str, ...]:
     """Parse comma-separated words, each once."""
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
-
-
-def parse_paths(text: str) -> list[Path]:
-    """Parse comma-separated paths."""
-    return list(expand_paths(text))
 
 
 def parse_workloads(text: str) -> tuple[str, ...]:

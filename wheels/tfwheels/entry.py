@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 
 from packaging.metadata import parse_email
 from packaging.utils import canonicalize_name
@@ -163,6 +164,10 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
         near=_describe_sources(tuned),
     )
     return entry, metadata
+
+
+NO_CHECKS: Mapping[Path, str] = MappingProxyType({})
+"""For wheels that need no check, see `require_checked`."""
 
 
 def require_checked(path: Path, sha256: str, checked: Mapping[Path, str]) -> None:

@@ -13,7 +13,6 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
 from tfbuild.upstream.download import hash_file
 from tfcore import console
@@ -21,7 +20,7 @@ from tfcore.errors import BusyError, PublishError, RecordError
 from tfcore.records import format_json
 from tfwheels import catalog, trust
 from tfwheels.catalog import Catalog
-from tfwheels.entry import Entry, read_entry, require_checked
+from tfwheels.entry import NO_CHECKS, Entry, read_entry, require_checked
 from tfwheels.folder import OWN_NAME, require_same
 from tfwheels.gate import Judgement
 from tfwheels.layout import (
@@ -42,7 +41,6 @@ MANIFEST = "manifest.json"
 TRIES = 20
 """Largest number of attempts; each failure means that another publisher succeeded."""
 _UNSIGNED = Signing()
-_NO_CHECKS: Mapping[Path, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +91,7 @@ def publish(
     *,
     judgements: Mapping[str, Judgement],
     now: str,
-    checked: Mapping[Path, str] = _NO_CHECKS,
+    checked: Mapping[Path, str] = NO_CHECKS,
     family: str | None = None,
     signing: Signing = _UNSIGNED,
     reindex: bool = False,

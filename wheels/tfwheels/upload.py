@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 
 from packaging.utils import parse_wheel_filename
 from simple_repository.model import File
@@ -27,15 +26,12 @@ from tfbuild.packing.wheel import read_identity, verify_record
 from tfbuild.upstream.download import hash_file
 from tfcore import console
 from tfcore.errors import PublishError, WheelError
-from tfwheels.entry import require_checked
+from tfwheels.entry import NO_CHECKS, require_checked
 from tfwheels.remote import REFUSALS, Index, check_url, find_credentials, is_localhost, open_index
 from tfwheels.wheel_choice import refuse_ambiguous
 
 # Our own errors report what twine would log.
 logging.getLogger("twine.repository").addHandler(logging.NullHandler())
-
-
-_NO_CHECKS: Mapping[Path, str] = MappingProxyType({})
 
 
 class UploadState(StrEnum):
@@ -58,7 +54,7 @@ def upload(
     wheels: Sequence[Path],
     url: str,
     *,
-    checked: Mapping[Path, str] = _NO_CHECKS,
+    checked: Mapping[Path, str] = NO_CHECKS,
     pages: str = "",
     dry_run: bool = False,
 ) -> tuple[Upload, ...]:

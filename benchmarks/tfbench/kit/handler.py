@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfbench import options
 from tfbench.costs import kit_runs
 from tfbench.kit import archive
 from tfbench.kit.phases import Phase, group_launches
@@ -13,6 +12,7 @@ from tfbench.result_table import ResultTable, format_result
 from tfcore import console
 from tfcore.errors import UsageError
 from tfcore.records import write_atomic
+from tfcore.settings import expand_paths
 
 _HEADINGS = (
     *("arm", "device", "backend", "workload", "phase", "#examples/s", "#interval", "#launches"),
@@ -39,7 +39,7 @@ def write_kit(out: str) -> str:
 
 def read_kit(text: str, *, as_json: bool) -> str:
     """Return the results in the comma-separated files. Raises UsageError, RecordError."""
-    paths = options.parse_paths(text)
+    paths = expand_paths(text)
     for path in paths:
         if not path.is_file():
             raise UsageError(f"file not found: {path}")

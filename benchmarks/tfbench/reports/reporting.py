@@ -134,7 +134,7 @@ def _load_measurement(
         )
         save(folder / KIND.result, comparison)
         return comparison, folder, recorded_samples
-    paths_given = options.parse_paths(report_options.comparison) or [_find_newest(paths)]
+    paths_given = settings.expand_paths(report_options.comparison) or (_find_newest(paths),)
     files = [path / KIND.result if path.is_dir() else path for path in paths_given]
     parts = [(str(path.parent), load(path)) for path in files]
     samples = tuple(sample for path in files for sample in read_samples(path.parent))
