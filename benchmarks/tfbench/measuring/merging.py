@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TypeAlias
 
 from tfbench.measuring.matching import compare_arms, compare_hosts
+from tfbench.measuring.statistics import Thresholds, choose_verdict, combine_intervals
 from tfcore import console
-from tfcore.comparisons.comparison import Comparison
+from tfcore.comparisons.comparison import Comparison, Overall, Speedup
 from tfcore.comparisons.deciding import decide
+from tfcore.comparisons.decision import compute_floor
 from tfcore.comparisons.effort import Effort
 from tfcore.comparisons.host import Host
 from tfcore.errors import HostError, UsageError
@@ -22,7 +26,7 @@ _SETTINGS = ("schema", "seed", "margin", "threshold", "level")
 
 
 def merge_comparisons(parts: Sequence[Part]) -> Comparison:
-    """Merge comparisons: all cells, ordered by vCPUs, and the overall figures of the parts.
+    """Merge comparisons: all cells, ordered by vCPUs, and the means over all workloads.
 
     The host, and what may differ of the arms, is that of the largest machine; the effort is the
     smallest, the date the latest. Raises UsageError if there are fewer than two parts, if two
@@ -40,15 +44,48 @@ def merge_comparisons(parts: Sequence[Part]) -> Comparison:
         cells=tuple(
             sorted((cell for member in comparisons for cell in member.cells), key=lambda c: c.vcpus)
         ),
-        overall=tuple(
-            sorted(
-                (mean for member in comparisons for mean in member.overall), key=lambda o: o.vcpus
-            )
-        ),
         complete=all(member.complete for member in comparisons),
         parts=_list_part_names(parts),
     )
-    return decide(merged)
+    rows: dict[tuple[int, str], list[Overall]] = defaultdict(list)
+    for row in itertools.chain.from_iterable(member.overall for member in comparisons):
+        rows[row.vcpus, row.speedup.arm].append(row)
+    overall = (_combine_rows(merged, same) for same in rows.values())
+    return decide(
+        dataclasses.replace(merged, overall=tuple(sorted(overall, key=lambda row: row.vcpus)))
+    )
+
+
+def _combine_rows(merged: Comparison, rows: Sequence[Overall]) -> Overall:
+    """Combine an arm's means over different workloads at one number of vCPUs.
+
+    Each workload has the same weight.
+    """
+    if len(rows) == 1:
+        return rows[0]
+    vcpus, arm = rows[0].vcpus, rows[0].speedup.arm
+    counts = [row.workloads for row in rows]
+    speedup = combine_intervals([row.speedup.interval for row in rows], counts)
+    noise = combine_intervals([row.noise for row in rows], counts).interval
+    fair = not any(
+        cell.is_over_gated
+        for cell in merged.cells
+        if cell.vcpus == vcpus and cell.get_result(arm).speedup
+    )
+    thresholds = Thresholds(
+        floor=compute_floor(noise), threshold=merged.threshold, margin=merged.margin
+    )
+    return Overall(
+        vcpus=vcpus,
+        workloads=sum(counts),
+        speedup=Speedup(
+            arm=arm,
+            interval=speedup.interval,
+            verdict=choose_verdict(speedup, thresholds, fair=fair),
+            confidence=speedup.confidence if fair else 0.0,
+        ),
+        noise=noise,
+    )
 
 
 def _list_part_names(parts: Sequence[Part]) -> tuple[str, ...]:

@@ -224,6 +224,25 @@ def average_contrasts(contrasts: Sequence[Contrast]) -> Contrast:
     )
 
 
+def combine_intervals(intervals: Sequence[Interval], weights: Sequence[int]) -> Contrast:
+    """Combine independent ratios to their weighted geometric mean, from their intervals alone.
+
+    The half-widths count as those of normal distributions. Student's t made them wider, so the
+    combined interval is a little too wide.
+    """
+    total = sum(weights)
+    shares = [weight / total for weight in weights]
+    pairs = list(zip(intervals, shares, strict=True))
+    deviation = stats.norm.ppf((1 + LEVEL) / 2)
+    return Contrast(
+        mean=math.fsum(share * math.log(interval.value) for interval, share in pairs),
+        variance=math.fsum(
+            (share * interval.half_width / deviation) ** 2 for interval, share in pairs
+        ),
+        freedom=math.inf,
+    )
+
+
 def has_trend(values: Sequence[float]) -> bool:
     """Return whether the interval of the Theil-Sen slope excludes 0 (Sen, JASA 1968)."""
     slope = stats.theilslopes(values, alpha=LEVEL)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tests.builders.comparisons import arm, cell, comparison, host
 
 from tfbench.measuring.merging import Part, merge_comparisons
-from tfcore.comparisons.comparison import Agreement, Comparison
+from tfcore.comparisons.comparison import Agreement, Comparison, Gates
 from tfcore.comparisons.deciding import decide
 from tfcore.comparisons.decision import Reason
 from tfcore.comparisons.effort import Effort
+from tfcore.comparisons.interval import Verdict
 from tfcore.errors import HostError, UsageError
 from tfcore.records import format_canonical
 
@@ -72,7 +73,34 @@ def test_workloads_may_be_shared_out_between_machines_of_one_size() -> None:
         "mnist_mlp",
         "lstm_text",
     ]
-    assert [overall.vcpus for overall in measured_comparison.overall] == [2, 2]
+    (mean,) = measured_comparison.overall
+    assert (mean.vcpus, mean.workloads, mean.speedup.arm) == (2, 2, "tuned")
+
+
+def test_a_mean_over_several_parts_has_a_weight_per_workload() -> None:
+    first, second = machine(2, "mnist_mlp", "mnist_cnn"), machine(2, "lstm_text")
+    (mean,) = merge_comparisons([("a", first), ("b", second)]).overall
+    values = [part.overall[0].speedup.interval for part in (first, second)]
+    expected = (2 * math.log(values[0].value) + math.log(values[1].value)) / 3
+    assert mean.workloads == 3
+    assert math.log(mean.speedup.interval.value) == pytest.approx(expected)
+    half = math.hypot(2 * values[0].half_width, values[1].half_width) / 3
+    assert mean.speedup.interval.half_width == pytest.approx(half)
+    assert mean.noise.half_width < max(part.overall[0].noise.half_width for part in (first, second))
+    assert mean.decision is not None
+    assert mean.decision.verdict == mean.speedup.verdict
+
+
+def test_dropped_blocks_of_one_part_leave_the_mean_without_a_verdict() -> None:
+    parts = machine(2, "mnist_mlp"), machine(2, "lstm_text")
+    gates = Gates(dropped=4, reasons=(("throttled", 4),), counting=parts[0].cells[0].blocks)
+    dropped = dataclasses.replace(
+        parts[0], cells=(dataclasses.replace(parts[0].cells[0], gates=gates, decisions=()),)
+    )
+    (mean,) = merge_comparisons([("a", decide(dropped)), ("b", parts[1])]).overall
+    assert mean.speedup.verdict is Verdict.INCONCLUSIVE
+    assert mean.decision is not None
+    assert mean.decision.reason is Reason.OVER_GATED
 
 
 def test_what_was_merged_merges_again_under_its_own_parts() -> None:
