@@ -33,12 +33,14 @@ from tfcore.errors import (
     RecordError,
     WheelError,
 )
+from tfcore.records import format_canonical
 from tfcore.run import run
 from tfwheels import catalog
 from tfwheels.bucket import Bucket, open_bucket
 from tfwheels.catalog import Catalog
 from tfwheels.entry import GateResult
 from tfwheels.folder import Folder
+from tfwheels.gate import format_comparison_name
 from tfwheels.publish import MANIFEST, publish
 from tfwheels.store import Store
 
@@ -245,6 +247,43 @@ def test_a_refused_wheel_is_still_refused_when_the_catalog_is_lost(
     put(folder, reindex=True)
     assert gatings(folder) == [refused]
     need_consistent(files(folder))
+
+
+def test_a_comparison_that_an_older_version_stored_keeps_its_name(
+    folder: Folder, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    """It lacks fields that this version would write, so it would get other bytes."""
+    zen4 = wheels["zen4"]
+    judgement = compared(tmp_path, zen4)
+    fields = json.loads(next(iter(judgement.published.values())))
+    del fields["cells"][0]["decisions"]
+    content = format_canonical(fields).encode()
+    name = format_comparison_name(zen4.name, sha256(content))
+    (verdict,) = judgement.verdicts
+    older = dataclasses.replace(
+        judgement,
+        verdicts=(dataclasses.replace(verdict, file=name, sha256=sha256(content)),),
+        published={name: content},
+    )
+    put(folder, zen4, judgements={hash_file(zen4): older})
+    before = catalog.parse(folder.read(catalog.KEY), "").entries
+    put(folder, reindex=True)
+    assert catalog.parse(folder.read(catalog.KEY), "").entries == before
+
+
+def test_evidence_that_the_pool_has_lost_does_not_stop_an_index(
+    folder: Folder, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    zen4 = wheels["zen4"]
+    judgement = compared(tmp_path, zen4, GAIN, LOSS)
+    put(folder, zen4, judgements={hash_file(zen4): judgement})
+    ((file, _),) = judgement.evidence
+    (folder.root / "pool" / PROJECT / file).unlink()
+    put(folder, reindex=True)
+    (gating,) = gatings(folder)
+    assert gating is not None
+    assert (gating.passed, gating.evidence) == (False, ())
+    assert gating.faults == judgement.gating.faults
 
 
 def test_a_wheel_without_a_comparison_comes_back_as_one_that_did_not_pass(

@@ -19,7 +19,6 @@ from packaging.version import Version
 
 from tfbuild.packing.tuned import read_tuned
 from tfcore import console
-from tfcore.comparisons.comparison import load
 from tfcore.errors import PublishError, RecordError
 from tfcore.records import decode_record, format_json, parse_json, quote_value
 from tfwheels import gate
@@ -158,8 +157,7 @@ def _judge_wheel(
         return None
     with contextlib.ExitStack() as stack:
         paths = [stack.enter_context(store.open_local(key)) for key in comparisons]
-        newest_first = sorted(paths, key=lambda path: load(path).made, reverse=True)
-        return gate.judge_comparisons(entry.file, entry.sha256, tuned, newest_first)
+        return gate.judge_comparisons(entry.file, entry.sha256, tuned, paths)
 
 
 def _read_known(current: bytes | None, where: str) -> Catalog:
@@ -180,7 +178,10 @@ def _restore_fields(old: Entry, entry: Entry, key: str, where: str) -> Entry:
     Raises PublishError if the bytes differ from the catalog's.
     """
     require_same(where, key, entry.sha256, old.sha256, hint=CHANGED)
-    return dataclasses.replace(entry, published=old.published, gating=old.gating or entry.gating)
+    gating = old.gating
+    if gating and entry.gating:  # (the pool may have lost evidence)
+        gating = dataclasses.replace(gating, evidence=entry.gating.evidence)
+    return dataclasses.replace(entry, published=old.published, gating=gating or entry.gating)
 
 
 def _renew_entry(old: Entry, new: Entry) -> Entry:

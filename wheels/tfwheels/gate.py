@@ -63,7 +63,7 @@ _WORST_FIRST = tuple(Verdict)
 class Judgement:
     """The gate's result for a wheel.
 
-    `verdicts` has one verdict per target and CPU, from the first comparison that gives one.
+    `verdicts` has one verdict per target and CPU, from the newest comparison that gives one.
     `faults` are reasons to refuse the wheel; `gaps` are the reasons why comparisons give no
     verdict. `silent` are the wheel's targets without a verdict. `published` has the comparisons of
     the verdicts and of the faults by file name, so that `--reindex` gets the same result from them;
@@ -169,8 +169,13 @@ def judge_comparisons(
 
     Raises RecordError.
     """
+    loaded = sorted(
+        ((load(path), path) for path in comparisons), key=lambda pair: pair[0].made, reverse=True
+    )
     findings = [
-        finding for path in comparisons for finding in _read_findings(path, file, sha256, tuned)
+        finding
+        for comparison, path in loaded
+        for finding in _read_findings(path, comparison, file, sha256, tuned)
     ]
     by_target: dict[tuple[str, str], _Finding] = {}
     for finding in findings:
@@ -232,20 +237,32 @@ def _strip_text(text: str) -> str:
     return _PATH.sub(lambda match: PurePosixPath(match[0]).name, line)
 
 
-def _read_findings(path: Path, file: str, sha256: str, tuned: Tuned) -> list[_Finding]:
+def _read_findings(
+    path: Path, comparison: Comparison, file: str, sha256: str, tuned: Tuned
+) -> list[_Finding]:
     """Return one finding per arm that runs the wheel."""
-    comparison = load(path)
     arms = [arm for arm in comparison.arms[1:] if arm.wheel_sha256 == sha256]
     unstarted = [
         failure for failure in _list_unstarted(comparison) if failure.wheel_sha256 == sha256
     ]
     if not arms and not unstarted:
         return [_Finding(path=path, gap="it compares other wheels")]
-    public = _PublicComparison(wheel=file, content=serialize_public(comparison))
+    public = _PublicComparison(wheel=file, content=_read_public(path, comparison, file))
     return [
         *(_build_finding(path, comparison, arm, public, tuned) for arm in arms),
         *(_build_failed_finding(path, comparison, failure, public, tuned) for failure in unstarted),
     ]
+
+
+def _read_public(path: Path, comparison: Comparison, file: str) -> bytes:
+    """Return the public form of a comparison.
+
+    If the file is one that is stored beside the wheel, these are its own bytes: serialized by this
+    version, it could have fields that it did not have when it was stored.
+    """
+    content = path.read_bytes()
+    stored_name = format_comparison_name(file, hashlib.sha256(content).hexdigest())
+    return content if path.name == stored_name else serialize_public(comparison)
 
 
 def _list_unstarted(comparison: Comparison) -> list[ArmFailure]:

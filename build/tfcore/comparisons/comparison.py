@@ -22,6 +22,8 @@ FILE = "comparison.json"
 SCHEMA = 3
 MOST_DROPPED = 0.30
 """If gates drop more blocks, the rest does not represent the machine."""
+_MOST = 1e100
+"""A larger ratio is invalid."""
 _CLIENTS = ":clients="
 """Part of the names of workloads whose steps are requests (inference)."""
 
@@ -389,10 +391,42 @@ def save(path: Path, comparison: Comparison) -> None:
 def load(path: Path) -> Comparison:
     """Load a comparison.
 
-    Raises RecordError if the file is missing, truncated or of another schema.
+    Raises RecordError if the file is missing, truncated, of another schema, or contradicts itself.
     """
     fields = load_fields(path, schema=SCHEMA)
     try:
-        return decode_record(Comparison, fields)
+        comparison = decode_record(Comparison, fields)
+        for cell in comparison.cells:
+            _check_cell(cell)
+        for overall in comparison.overall:
+            _check_overall(overall)
     except (TypeError, ValueError, KeyError, UsageError) as error:
         raise RecordError(f"{path} is not a comparison ({error})") from error
+    return comparison
+
+
+def _check_cell(cell: ComparedCell) -> None:
+    """Raise ValueError for an invalid interval, an arm with two results, or a decision with
+    another verdict than its speedup.
+    """
+    verdicts = {speedup.arm: speedup.verdict for speedup in cell.speedups}
+    if len(verdicts) < len(cell.speedups):
+        raise ValueError(f"{cell.workload} has two speedups of one arm")
+    _check_ratios(cell.noise, *(speedup.interval for speedup in cell.speedups))
+    for decision in cell.decisions:
+        if decision.verdict != verdicts.get(decision.arm):
+            raise ValueError(f"{cell.workload} has two verdicts on {decision.arm}")
+
+
+def _check_overall(overall: Overall) -> None:
+    """Raise ValueError for an invalid interval, or a decision with another verdict or arm."""
+    speedup, decision = overall.speedup, overall.decision
+    _check_ratios(overall.noise, speedup.interval)
+    if decision and (decision.arm, decision.verdict) != (speedup.arm, speedup.verdict):
+        raise ValueError(f"a mean has two verdicts on {speedup.arm}")
+
+
+def _check_ratios(*intervals: Interval | None) -> None:
+    for interval in filter(None, intervals):
+        if not 1 / _MOST <= interval.low <= interval.value <= interval.high <= _MOST:
+            raise ValueError(f"{interval.low:g} to {interval.high:g} is no interval of a ratio")

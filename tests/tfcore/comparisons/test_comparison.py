@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders import report_comparisons
+from tests.builders.comparisons import spread
 from tests.builders.journals import (
     LOSSES,
     STOCK,
@@ -22,6 +24,7 @@ from tests.builders.journals import (
 
 from tfbench.inside.phases import TRAIN, VALIDATE
 from tfcore.comparisons.comparison import SCHEMA, Agreement, load, save
+from tfcore.comparisons.deciding import decide
 from tfcore.errors import DiskError, RecordError
 
 WHOLE = measured(entries(paces(), phases=(TRAIN, VALIDATE)))
@@ -71,6 +74,55 @@ def test_a_foreign_comparison_is_refused(
     inner[last] = value
     path.write_text(json.dumps(fields), encoding="utf-8")
     with pytest.raises(RecordError, match="comparison"):
+        load(path)
+
+
+@pytest.mark.parametrize("place", [("cells", 0, "decisions", 0), ("overall", 0, "decision")])
+@pytest.mark.parametrize("change", [{"verdict": "slower"}, {"verdict": None}, {"arm": "other"}])
+def test_a_decision_that_contradicts_its_speedup_is_refused(
+    place: tuple[str | int, ...], change: dict[str, object], tmp_path: Path
+) -> None:
+    path = tmp_path / "comparison.json"
+    decided = decide(report_comparisons.single(spread(1.25, 0.01)))
+    save(path, decided)
+    assert load(path) == decided
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    inner = fields
+    for name in place:
+        inner = inner[name]
+    inner |= change
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    with pytest.raises(RecordError, match="two verdicts on"):
+        load(path)
+
+
+@pytest.mark.parametrize("place", [("cells", 0, "noise"), ("overall", 0, "noise")])
+@pytest.mark.parametrize(
+    "change", [{"low": 0.0}, {"low": -1.0}, {"low": 1.5}, {"high": 0.5}, {"high": 1e308}]
+)
+def test_an_interval_that_no_ratio_has_is_refused(
+    place: tuple[str | int, ...], change: dict[str, float], tmp_path: Path
+) -> None:
+    """The gate takes its logarithms."""
+    path = tmp_path / "comparison.json"
+    save(path, report_comparisons.single(spread(1.25, 0.01)))
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    inner = fields
+    for name in place:
+        inner = inner[name]
+    inner |= change
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    with pytest.raises(RecordError, match="no interval of a ratio"):
+        load(path)
+
+
+def test_two_speedups_of_one_arm_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "comparison.json"
+    single = report_comparisons.single(spread(1.25, 0.01))
+    (cell,) = single.cells
+    twice = dataclasses.replace(cell, speedups=cell.speedups * 2)
+    save(path, dataclasses.replace(single, cells=(twice,)))
+    with pytest.raises(RecordError, match="two speedups"):
         load(path)
 
 

@@ -57,7 +57,7 @@ def test_an_older_comparison_has_the_decisions_that_a_new_one_stores(
 def test_a_stored_decision_is_not_made_again() -> None:
     decided = decide(report_comparisons.single(spread(1.25, 0.01)))
     (cell,), (overall,) = decided.cells, decided.overall
-    stored = dataclasses.replace(cell.decisions[0], verdict=Verdict.SLOWER, noise_floor=0.5)
+    stored = dataclasses.replace(cell.decisions[0], reason=Reason.WITHIN_LIMIT, noise_floor=0.5)
     other = dataclasses.replace(
         decided,
         cells=(dataclasses.replace(cell, decisions=(stored,)),),
