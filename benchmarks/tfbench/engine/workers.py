@@ -89,13 +89,15 @@ class Session:
         facts = self.request("settle", STEPS_LIMIT_S, vcpus=vcpus)
         self._require_cpus(facts, vcpus)
 
-    def sample(self, phase: str, steps: int) -> dict[str, Any]:
+    def sample(self, phase: str, steps: int, together: int = 1) -> dict[str, Any]:
         """Take a sample: the worker's times and meters, and `elapsed_s` by our clock.
+
+        Its slices consist of groups of `together` steps.
 
         Raises WorkerError for a time that is not a positive number.
         """
         began = time.monotonic()
-        answer = self.request("sample", STEPS_LIMIT_S, phase=phase, steps=steps)
+        answer = self.request("sample", STEPS_LIMIT_S, phase=phase, steps=steps, together=together)
         for subject, name in (("a sample", "wall_s"), ("its canary", "canary_s")):
             seconds = answer[name]
             if not (math.isfinite(seconds) and seconds > 0):

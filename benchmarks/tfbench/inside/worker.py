@@ -10,7 +10,8 @@ change the steps, or name the user's model file.
                                                               → facts of the environment
     {"do": "check", "steps": n}                → {"losses": […], "predictions": […], …}, first
     {"do": "settle", "vcpus": […]}             → {"vcpus": […]}: other CPUs, as many
-    {"do": "sample", "phase": …, "steps": n}   → times and meters, see `Trainer.sample`
+    {"do": "sample", "phase": …, "steps": n, "together": m}
+                                                              → times and meters, see `Trainer`
     {"do": "profile", "steps": n}              → op times and executions of tuned kernels
     {"do": "try", "workload": …, "seed": …, "vcpus": […]}     → load and check, see `try_workload`
     {"do": "status"}                           → {"peak_mb": …}
@@ -120,8 +121,11 @@ class Trainer:
             "first_steps_s": first_steps_s,
         }
 
-    def sample(self, phase: str, steps: int) -> Answer:
-        """Time `steps` steps in slices; each has its number of steps and its seconds."""
+    def sample(self, phase: str, steps: int, together: int = 1) -> Answer:
+        """Time `steps` steps in slices; each has its number of steps and its seconds.
+
+        Slices consist of groups of `together` steps.
+        """
         taken = steps + round(float(os.environ.get(SLOWDOWN, "0")) * steps)
         if self.server is not None:
             self.server.reset_counts()
@@ -131,7 +135,8 @@ class Trainer:
         if phase == FIT and self.epochs is not None:
             parts, beside_s, _ = self.epochs.fit(taken)
         else:
-            parts, beside_s = slices.time_calls(self._plan_calls(phase, taken), taken), 0.0
+            calls = self._plan_calls(phase, taken)
+            parts, beside_s = slices.time_calls(calls, taken, together), 0.0
         after = self._read_meters()
         canary += meters.time_canary()
         self.resting = time.perf_counter(), time.process_time()
@@ -556,7 +561,9 @@ def handle_request(
         case "settle", Trainer():
             return move_trainer(trainer, request["vcpus"])
         case "sample", Trainer():
-            return trainer, trainer.sample(request["phase"], request["steps"])
+            return trainer, trainer.sample(
+                request["phase"], request["steps"], request.get("together", 1)
+            )
         case "profile", Trainer():
             return trainer, profile_trainer(trainer, request["steps"])
         case "try", None:

@@ -19,6 +19,7 @@ from tfbench.engine import workers
 from tfbench.engine.engine import RunProgress
 from tfbench.engine.schedule import create_random, draw_block_order, draw_launch_order, group_cpus
 from tfbench.engine.workers import Session
+from tfbench.inside.compile_arguments import TOGETHER
 from tfbench.inside.phases import TRAIN
 from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import find_schedule, format_label
@@ -72,6 +73,12 @@ class CellSpec:
     @property
     def tolerances(self) -> dict[str, float]:
         return {arm.name: arm.tolerance for arm in self.arms}
+
+    def count_together(self, phase: str) -> int:
+        """Return the largest number of steps that a call of an arm takes."""
+        if phase != TRAIN:
+            return 1
+        return max(int(dict(arm.env).get(TOGETHER, "1")) for arm in self.arms)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -226,7 +233,7 @@ def measure_launch(launch: PlannedLaunch, effort: Effort, *, logs: Path, keep: K
             judged = phase == parse_name(spec.workload).phase
             steps = launch.steps.get(phase)
             if steps is None:
-                steps, block_s = _calibrate(timed, phase)
+                steps, block_s = _calibrate(timed, phase, spec.count_together(phase))
                 if judged:
                     cost = LaunchCost(start_s=time.monotonic() - began, block_s=block_s)
                     _report_short_budget(spec, effort, cost)
@@ -270,7 +277,7 @@ class _BlockRunner:
     def _take_sample(
         self, opened: Session, phase: str, steps: int, place: tuple[int, int]
     ) -> Sample:
-        measurements = opened.sample(phase, steps)
+        measurements = opened.sample(phase, steps, self.spec.count_together(phase))
         return Sample(
             workload=self.spec.workload,
             vcpus=len(self.spec.vcpus),
@@ -335,10 +342,10 @@ def _select_timed(
     return {name: session for name, session in opened.items() if name not in disagreeing}
 
 
-def _calibrate(timed: Mapping[str, Session], phase: str) -> tuple[int, float]:
+def _calibrate(timed: Mapping[str, Session], phase: str, together: int) -> tuple[int, float]:
     """Increase the number of steps until the slowest arm takes long enough to be timed.
 
-    Return the steps of a sample and the seconds of a block.
+    Return the steps of a sample, a multiple of `together`, and the seconds of a block.
     """
     steps = 1
     while True:
@@ -346,6 +353,7 @@ def _calibrate(timed: Mapping[str, Session], phase: str) -> tuple[int, float]:
         walls = [float(answer["wall_s"]) for answer in answers]
         if max(walls) >= SHORTEST_S:
             count = choose_sample_steps([wall / steps for wall in walls])
+            count = math.ceil(count / together) * together
             beside_s = math.fsum(map(_compute_beside_s, answers))
             return count, 2 * (count / steps * math.fsum(walls) + beside_s)
         steps = increase_steps(steps, max(walls))

@@ -55,6 +55,20 @@ def test_a_sample_has_slices_of_equal_numbers_of_steps(
     assert sum(call_slice.cpu_s for call_slice in slow) == pytest.approx(0.05 * steps)
 
 
+@pytest.mark.parametrize(
+    ("steps", "parts"),
+    [(16, [8, 8]), (24, [8, 8, 8]), (88, [16, *[8] * 9]), (19, [8, 11]), (5, [5])],
+)
+def test_slices_are_cut_where_a_call_of_any_arm_ends(
+    clock: Clock, steps: int, parts: list[int]
+) -> None:
+    full, rest = divmod(steps, 8)
+    single = time_calls([clock.call(1, 0.01)] * steps, steps, 8)
+    several = [clock.call(8, 0.06)] * full + [clock.call(1, 0.01)] * rest
+    assert [call_slice.steps for call_slice in single] == parts
+    assert [call_slice.steps for call_slice in time_calls(several, steps, 8)] == parts
+
+
 def test_a_long_call_is_a_slice(clock: Clock) -> None:
     actual = time_calls([*[clock.call(8, 0.02)] * 2, *[clock.call(1, 0.03)] * 3], 19)
     assert [call_slice.steps for call_slice in actual] == [8, 8, 2, 1]

@@ -61,7 +61,7 @@ class MadeUpSession:
     def read_peak_mb(self) -> float:
         return 500.0
 
-    def sample(self, _: str, steps: int) -> dict[str, Any]:
+    def sample(self, _: str, steps: int, __: int = 1) -> dict[str, Any]:
         wall_s = steps * EPOCH_S
         self.clock.now_s += wall_s + self.beside_s
         counters = dict.fromkeys(
