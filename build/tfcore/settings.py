@@ -182,9 +182,13 @@ def lock_folder(folder: Path, purpose: str, *, wait: bool = False) -> Iterator[N
                 ) from None
             console.print_note(f"waiting: {holder}")
             fcntl.flock(handle, fcntl.LOCK_EX)
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()} is using {folder} for {purpose}")
-        handle.flush()
+        try:
+            os.ftruncate(handle.fileno(), 0)
+            os.write(
+                handle.fileno(), f"process {os.getpid()} is using {folder} for {purpose}".encode()
+            )
+        except OSError as error:
+            raise DiskError(f"cannot write to {folder}: {error.strerror}") from error
         yield
 
 

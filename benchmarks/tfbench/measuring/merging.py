@@ -59,7 +59,7 @@ def merge_comparisons(parts: Sequence[Part]) -> Comparison:
 def _combine_rows(merged: Comparison, rows: Sequence[Overall]) -> Overall:
     """Combine an arm's means over different workloads at one number of vCPUs.
 
-    Each workload has the same weight.
+    Each workload has the same weight. There is no verdict if gates left too few blocks of a part.
     """
     if len(rows) == 1:
         return rows[0]
@@ -67,11 +67,7 @@ def _combine_rows(merged: Comparison, rows: Sequence[Overall]) -> Overall:
     counts = [row.workloads for row in rows]
     speedup = combine_intervals([row.speedup.interval for row in rows], counts)
     noise = combine_intervals([row.noise for row in rows], counts).interval
-    fair = not any(
-        cell.is_over_gated
-        for cell in merged.cells
-        if cell.vcpus == vcpus and cell.get_result(arm).speedup
-    )
+    fair = all(row.speedup.confidence > 0 for row in rows)
     thresholds = Thresholds(
         floor=compute_floor(noise), threshold=merged.threshold, margin=merged.margin
     )
