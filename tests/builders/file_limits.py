@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ def file_limit(size: int) -> Iterator[None]:
 @contextlib.contextmanager
 def mounted_disk(folder: Path, size: str) -> Iterator[Path]:
     """A new file system of that size ("64k"); skips the test where nobody may mount one."""
+    if shutil.which("mount") is None:
+        pytest.skip("the program mount is not installed")
     folder.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tensorwright-test", str(folder)]
     if subprocess.run(words, check=False, capture_output=True).returncode:

@@ -331,6 +331,7 @@ def samples(
                             steps=compared_cell.steps,
                             at_s=at,
                             cpu_s=wall_s * 0.9 * compared_cell.vcpus,
+                            busy_s=wall_s * 0.9 * compared_cell.vcpus,
                             throttled_s=0.3 * wall_s if bad else 0.0,
                         )
                     )

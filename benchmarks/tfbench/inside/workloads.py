@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING, TypedDict
 
 from tfbench.inside import iris
 from tfbench.inside.classics import SIX
@@ -24,6 +25,9 @@ from tfbench.inside.nets import FAMILIES, Family
 from tfbench.inside.phases import FIT, TRAIN
 from tfbench.inside.workload import TrainingSchedule, Workload
 from tfbench.inside.workload_name import parse_name
+
+if TYPE_CHECKING:  # (Python 3.11)
+    from typing import Unpack
 
 WORKLOADS: Mapping[str, Workload] = MappingProxyType({workload.name: workload for workload in SIX})
 """The six workloads of 2017, the default of `compare`."""
@@ -41,6 +45,15 @@ SERVED = (1, 32)
 
 Make = Callable[[str, Mapping[str, int]], Workload]
 """A function of the workload's name and the requested sizes that returns the workload."""
+
+
+class WorkloadSizes(TypedDict, total=False):
+    """The fields of `WorkloadName` that are sizes."""
+
+    batch: int
+    clients: int
+    fit: int
+    image: int
 
 
 class UnknownWorkloadError(ValueError):
@@ -130,10 +143,9 @@ def expand_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(itertools.chain.from_iterable(members)))
 
 
-def set_sizes(name: str, **sizes: int) -> str:
-    """Return the name with these sizes, which are fields of `WorkloadName`; others stay."""
-    parts = parse_name(name)
-    return str(dataclasses.replace(parts, model=parts.model, own=parts.own, **sizes))
+def set_sizes(name: str, **sizes: Unpack[WorkloadSizes]) -> str:
+    """Return the name with these sizes; others stay."""
+    return str(dataclasses.replace(parse_name(name), **sizes))
 
 
 def _list_sizes(name: str) -> tuple[str, ...]:

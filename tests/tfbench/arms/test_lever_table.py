@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tfbench.arms import lever_table
 from tfbench.arms.lever_table import ISAS, LEVERS, SEARCHED, SearchContext, ValueKind
 from tfbench.arms.levers import resolve_lever
 from tfbench.commands import TuneOptions
@@ -22,9 +23,13 @@ def nowhere(name: str) -> Path:
     return Path(f"/nowhere/{name}.so")
 
 
-def test_every_lever_takes_its_words_and_says_what_it_does() -> None:
+def test_every_row_is_a_lever_of_arms_or_of_a_search() -> None:
+    names = {lever.name for lever in lever_table._TABLE}
+    assert names - {*LEVERS} == {"wheel", "steps_per_execution"} <= {*SEARCHED}
+
+
+def test_every_lever_takes_its_words() -> None:
     for lever in LEVERS.values():
-        assert lever.doc
         assert lever.words or lever.takes == ValueKind.NUMBER
         for word in lever.words:
             assert len(resolve_lever(lever.name, word, nowhere)) == len(lever.variables)

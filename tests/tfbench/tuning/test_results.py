@@ -255,9 +255,15 @@ def test_a_dry_run_says_what_would_be_tried_and_makes_nothing(
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_CACHE", str(tmp_path / "cache"))
     description = handler.describe(
-        TuneOptions(workload="lstm_text", arms="stock", levers="onednn,jit_compile", vcpus="1")
+        TuneOptions(
+            workload="lstm_text",
+            arms="stock",
+            levers="onednn,steps_per_execution,jit_compile",
+            vcpus="1",
+        )
     )
-    assert "onednn=on, onednn=off, jit_compile=True" in description
+    expected = "onednn=on, onednn=off, steps_per_execution=8, jit_compile=True"
+    assert expected in description
     assert "tensorflow-cpu==" in description
     assert "20 min" in description
     assert list(tmp_path.iterdir()) == []
