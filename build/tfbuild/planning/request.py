@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from tfbuild.commands import HOT, NEWEST, Request
 from tfbuild.interpreters import is_here
@@ -32,7 +31,7 @@ from tfcore.cpus import compilers, flags
 from tfcore.cpus.compilers import Compiler
 from tfcore.cpus.targets import Target
 from tfcore.errors import CompilerError, UsageError
-from tfcore.settings import Paths
+from tfcore.settings import Paths, expand_home, expand_paths
 
 
 def require_release(request: Request) -> Release:
@@ -223,7 +222,8 @@ def _resolve_sources(request: Request, release: Release, target: Target) -> tupl
     if not request.source or request.scope != Scope.KERNELS:
         return ()
     staging = plans.build_staging(releases.find_kernel_facts(release, target.family))
-    return local_sources.create_pins(Path(request.source), plans.list_source_pins(release), staging)
+    source = expand_home(request.source, "--source")
+    return local_sources.create_pins(source, plans.list_source_pins(release), staging)
 
 
 def _read_defaults_request(request: Request) -> DefaultsRequest:
@@ -231,7 +231,7 @@ def _read_defaults_request(request: Request) -> DefaultsRequest:
 
     Raises RecordError, UsageError.
     """
-    paths = map(Path, _split_list(request.evidence))
+    paths = expand_paths(request.evidence, "--evidence")
     return DefaultsRequest(
         bf16=request.bf16,
         trust_emulated=request.trust_emulated,
@@ -253,7 +253,7 @@ def _choose_kernels(
     words = {word.strip() for word in request.kernels.split(",")}
     named = {word for word in words if kernels.find_fused_registrations(word)}
     default = find_fused_ops(target) if HOT in words else ()
-    paths = [Path(path) for path in _split_list(request.selection)]
+    paths = expand_paths(request.selection, "--selection")
     selection: Selection | None = None
     fused = named.union(default)
     if paths:
@@ -266,13 +266,14 @@ def _choose_kernels(
     return ",".join((request.kernels, *default)), selection
 
 
-def _hash_training(path: str) -> str:
+def _hash_training(text: str) -> str:
     """Return the hash of the training program: the wheel depends on it."""
-    if not path:
+    if not text:
         return ""
-    if not Path(path).is_file():
+    path = expand_home(text, "--pgo")
+    if not path.is_file():
         raise UsageError(f"--pgo {path}: no such file", hint="Pass workloads or a Python program")
-    return hash_file(Path(path))
+    return hash_file(path)
 
 
 def choose_python(supported: tuple[str, ...]) -> str:

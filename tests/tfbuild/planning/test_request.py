@@ -122,6 +122,17 @@ def test_the_python_is_this_one_or_the_newest_that_the_release_has(
     assert choose_python(pythons) == (OWN if OWN in pythons else newest)
 
 
+@pytest.mark.parametrize("option", ["evidence", "selection", "source", "pgo"])
+def test_the_home_folder_is_found_where_no_shell_expands_it(
+    option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in --evidence=~/one.json."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words: dict[str, Any] = {"arch": "skylake", "compiler": "clang@16.0.6", option: "~/none"}
+    with pytest.raises(TensorwrightError, match=rf"{tmp_path}/none"):
+        resolve_plan(Request(**words))
+
+
 STOCK = Request(arch=" Stock ", release="2.14.1", python="3.11")
 # Vectors, bits, division, a copy and a conversion: what tuning and features change.
 SAMPLE = """
