@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ from tfcore.errors import DiskError, RecordError
 WHOLE = measured(entries(paces(), phases=(TRAIN, VALIDATE)))
 FAILED = measured([*entries(paces(), workload="lstm_text"), fault(STOCK.name, 3)])
 WRONG = measured([start(STOCK.name), start(TUNED.name, losses=(2.3, *(None,) * 4))])
+
+
+def change_fields(path: Path, place: Sequence[str | int], change: Mapping[Any, object]) -> None:
+    """Change fields of the record at that place of a comparison's file."""
+    fields = inner = json.loads(path.read_text(encoding="utf-8"))
+    for name in place:
+        inner = inner[name]
+    inner |= change
+    path.write_text(json.dumps(fields), encoding="utf-8")
 
 
 @pytest.mark.parametrize("cells", [(WHOLE,), (WHOLE, FAILED, WRONG), (FAILED,), (WRONG,), ()])
@@ -66,13 +76,7 @@ def test_a_foreign_comparison_is_refused(
 ) -> None:
     path = tmp_path / "comparison.json"
     save(path, comparison(WHOLE))
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    *outer, last = place
-    inner = fields
-    for name in outer:
-        inner = inner[name]
-    inner[last] = value
-    path.write_text(json.dumps(fields), encoding="utf-8")
+    change_fields(path, place[:-1], {place[-1]: value})
     with pytest.raises(RecordError, match="comparison"):
         load(path)
 
@@ -86,12 +90,7 @@ def test_a_decision_that_contradicts_its_speedup_is_refused(
     decided = decide(report_comparisons.single(spread(1.25, 0.01)))
     save(path, decided)
     assert load(path) == decided
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    inner = fields
-    for name in place:
-        inner = inner[name]
-    inner |= change
-    path.write_text(json.dumps(fields), encoding="utf-8")
+    change_fields(path, place, change)
     with pytest.raises(RecordError, match="two verdicts on"):
         load(path)
 
@@ -106,12 +105,7 @@ def test_an_interval_that_no_ratio_has_is_refused(
     """The gate takes its logarithms."""
     path = tmp_path / "comparison.json"
     save(path, report_comparisons.single(spread(1.25, 0.01)))
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    inner = fields
-    for name in place:
-        inner = inner[name]
-    inner |= change
-    path.write_text(json.dumps(fields), encoding="utf-8")
+    change_fields(path, place, change)
     with pytest.raises(RecordError, match="no interval of a ratio"):
         load(path)
 
