@@ -3,6 +3,7 @@ products what lies as near to float64."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -33,7 +34,7 @@ UPDATES, LOOPS, TWO_CPUS, PRODUCTS, UNNAMED, FOR_XLA = (
 )
 UNIT, LOOPS_UNIT, PRODUCTS_UNIT = "fused/updates", "fused/loops", "fused/products"
 ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
-AS_STOCK = {"small", "channelless", "untouched", "compiled"}
+AS_STOCK = {"channelless", "untouched", "compiled"}
 """The cases in which no product is the library's."""
 FEW_LOOPS = (
     *("lstm hard", "by hand", "countdown", "one after the other"),
@@ -60,8 +61,9 @@ def ran(
     threads: int,
     *cases: str,
     onednn: str = "",
+    **env: str,
 ) -> dict[str, dict[str, Any]]:
-    env = {"PYTHONPATH": ROOTS} | ({"TF_ENABLE_ONEDNN_OPTS": onednn} if onednn else {})
+    env |= {"PYTHONPATH": ROOTS} | ({"TF_ENABLE_ONEDNN_OPTS": onednn} if onednn else {})
     return answered(arm, program, out, str(threads), library, *cases, timeout_s=1800, **env)
 
 
@@ -198,25 +200,33 @@ def test_products_lie_as_near_to_float64(
     stock_arm: Environment,
     libraries: Mapping[str, Path],
     tmp_path: Path,
-    own_cpu: OwnCpu,
     onednn: str,
     threads: int,
 ) -> None:
     library, out = libraries[PRODUCTS_UNIT], tmp_path / "products.json"
-    actual = ran(PRODUCTS, stock_arm, library, out, threads, onednn=onednn)
+    run = functools.partial(ran, PRODUCTS, stock_arm, library, out, onednn=onednn)
+    actual = run(threads, **products.SETTINGS)
     assert {name: row["unlike"] for name, row in actual.items() if row["unlike"]} == {}
     computed = {name for name, row in actual.items() if row["events"].get("product executions")}
-    assert computed == (
-        {*products.cases()} - {*products.OPTIONAL} if own_cpu.has_avx512 else {*actual} - AS_STOCK
-    )
-    assert actual["small"]["events"]["stock: product"]
+    assert computed == {*actual} - AS_STOCK
     assert actual["untouched"]["events"]["left: product"]
     assert actual["compiled"]["events"].keys() <= {"left: compiled", "left: functions for XLA"}
     few = computed & {"layer, deep", "product", "valid", "many images", "transposed, deep"}
-    other_value = ran(PRODUCTS, stock_arm, library, out, threads + 1, *few, onednn=onednn)
+    other_value = run(threads + 1, *few, **products.SETTINGS)
     assert {
         name: other_value[name]["bits"] == actual[name]["bits"] for name in few
     } == dict.fromkeys(few, True), "threads change no bit"
+
+
+def test_shapes_that_are_not_faster_stay_onednns(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    library, out = libraries[PRODUCTS_UNIT], tmp_path / "faster.json"
+    actual = ran(PRODUCTS, stock_arm, library, out, 1, "small", "layer, deep", onednn="1")
+    assert {name: row["unlike"] for name, row in actual.items()} == {"small": "", "layer, deep": ""}
+    assert actual["small"]["events"]["stock: product"]
+    assert "product executions" not in actual["small"]["events"]
+    assert actual["layer, deep"]["events"]["product executions"]
 
 
 @pytest.mark.slow

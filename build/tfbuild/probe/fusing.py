@@ -38,9 +38,8 @@ def find_part(unit: str) -> str:
 def load_programs(part: str) -> ModuleType:
     """Load the conformance programs of a part: native/ops/PART/cases.py.
 
-    `cases()` returns them by name; those of OPTIONAL may run as stock ops in a library without
-    products. `difference` describes how two outcomes differ, `ulps` measures it, and RUNS is the
-    counter of executions.
+    `cases()` returns them by name. SETTINGS are environment variables for them. `difference`
+    describes how two outcomes differ, `ulps` measures it, and RUNS is the counter of executions.
     """
     return importlib.import_module(f"{ops.__name__}.{part}.cases")
 

@@ -190,16 +190,6 @@ class Library:
             for event in range(handle.tensorwright_fused_events())
         }
 
-    def can_multiply(self) -> bool:
-        """Return whether the library computes the products that it could fuse. It does not with
-        AVX-512, where only minimal filtering (Winograd convolution) is faster than oneDNN
-        (native/ops/products/faster.h).
-        """
-        handle = self._handle
-        return not hasattr(handle, "tensorwright_multiplies") or bool(
-            handle.tensorwright_multiplies()
-        )
-
     def count_executions(self, op: str) -> int:
         """Count the executions of all kernels of an op."""
         return sum(times for name, _, times in self.list_executions() if name == op)

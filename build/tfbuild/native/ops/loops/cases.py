@@ -16,7 +16,7 @@ from tfbuild.probe.float64 import Program, create_case, draw_as, use_float_type
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 RUNS = "loop executions"
-OPTIONAL: tuple[str, ...] = ()
+SETTINGS: Mapping[str, str] = {}
 difference, ulps = float64.difference, float64.ulps
 _FEATURES = 5
 _SHAPES = ((3, 7, _FEATURES), (133, 4, _FEATURES), (1, 1, _FEATURES))

@@ -11,11 +11,8 @@ from tfbuild.probe.float64 import Program, create_case, draw_as
 from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 RUNS = "product executions"
-OPTIONAL = (
-    *("product", "product of blocks", "transposed", "transposed, deep"),
-    *("valid", "same", "strided", "one tap", "one row", "many images"),
-)
-"""Cases that a library without products (registry.Library.can_multiply) leaves to stock kernels."""
+SETTINGS = {"TENSORWRIGHT_PRODUCTS": "always"}
+"""Also tests kernels and shapes that are not faster on this CPU."""
 difference, ulps = float64.difference, float64.ulps
 
 

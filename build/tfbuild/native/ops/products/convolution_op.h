@@ -83,11 +83,14 @@ class ConvolutionOpBase : public ReplacedOp {
   // Computes output 0, of shape `shape`, by Winograd convolution and sets `*done` if that is
   // faster. The transformed filter is kept in a temporary tensor. `is_rotated` is as in
   // WinogradOutputs.
-  absl::Status Filter(OpKernelContext* context, const Convolution& of, const TensorShape& shape,
-                      const Tensor& input, const Tensor& filter, bool is_rotated,
-                      const Finish& finish, bool* done) const {
+  absl::Status Filter(OpKernelContext* context, const Convolution& of,
+                      const WinogradKernels& kernels, const TensorShape& shape, const Tensor& input,
+                      const Tensor& filter, bool is_rotated, const Finish& finish,
+                      bool* done) const {
     absl::Status status;
-    *done = WithFasterScheme(of, true, [&](auto scheme) {
+    WithScheme(of, kernels, [&](auto scheme, KernelId kernel, const WorkPair& work) {
+      if (!IsUsed(PredictGain(kernel, work))) return;
+      *done = true;
       using Outputs = WinogradOutputs<decltype(scheme)>;
       Tensor room, *output = nullptr;
       const TensorShape size({Outputs::TransformedSize(of)});
@@ -146,7 +149,7 @@ class ConvolutionOp : public ConvolutionOpBase {
         !GetBatchNorm(context, of.filters, &factors, &finish)) {
       return absl::OkStatus();
     }
-    return Filter(context, of, outputs, input, filter, false, finish, done);
+    return Filter(context, of, kOutputs, outputs, input, filter, false, finish, done);
   }
 
  private:
@@ -190,7 +193,8 @@ class InputGradientOp : public ConvolutionOpBase {
       return absl::OkStatus();
     }
     if (of.rows.stride != 1 || of.columns.stride != 1) return absl::OkStatus();
-    return Filter(context, of.ForInputGradient(), inputs, back, filter, true, {}, done);
+    return Filter(context, of.ForInputGradient(), kInputGradient, inputs, back, filter, true, {},
+                  done);
   }
 };
 
@@ -208,8 +212,15 @@ class FilterGradientOp : public ConvolutionOpBase {
         !GetConvolution(input.shape(), shape, back.shape(), &of)) {
       return absl::OkStatus();
     }
-    const bool filtered = WithFasterScheme(of, false, [](auto) {});
-    if (!filtered && !IsFasterGradient(of)) return absl::OkStatus();
+    double winograd = 0, direct = 0;
+    const bool serves = WithScheme(
+        of, kFilterGradient,
+        [&](auto, KernelId kernel, const WorkPair& work) { winograd = PredictGain(kernel, work); });
+    if (of.rows.dilation == 1 && of.columns.dilation == 1) {  // Others were not measured.
+      direct = PredictGain(KernelId::filter_gradient, CountFilterGradientWork(of));
+    }
+    if (!IsUsed(std::max(winograd, direct))) return absl::OkStatus();
+    const bool filtered = serves && winograd >= direct;
     Tensor *filter = nullptr, *bias = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &filter));
     if (context->num_outputs() > 1) {
@@ -229,7 +240,7 @@ class FilterGradientOp : public ConvolutionOpBase {
   static absl::Status Filter(OpKernelContext* context, const Convolution& of, const float* in,
                              const float* out, float* filter, float* bias) {
     absl::Status status;
-    WithFasterScheme(of, false, [&](auto scheme) {
+    WithScheme(of, kFilterGradient, [&](auto scheme, KernelId, const WorkPair&) {
       using Gradient = WinogradGradient<decltype(scheme)>;
       Tensor room;
       const TensorShape size({Gradient::SumsSize(of)});

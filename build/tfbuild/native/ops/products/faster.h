@@ -1,69 +1,44 @@
-// Decides which products this library computes because it is faster than oneDNN. The conditions
-// follow measurements against the oneDNN of TensorFlow 2.14.1: with AVX2 on a Zen 3, with AVX-512
-// on a Zen 4 (docs/fused.md).
+// Decides which products this library computes because it is faster than oneDNN. A cost model
+// predicts the times of both from the shape (work.h); costs.h has its coefficients.
 
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_FASTER_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_FASTER_H_
 
-#include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "tensorflow/core/platform/cpu_info.h"
-#include "tensorwright/compute/matrix.h"
-#include "tensorwright/ops/products/convolution.h"
-#include "tensorwright/ops/products/winograd.h"
+#include "tensorwright/ops/products/costs.h"
+#include "tensorwright/ops/products/work.h"
 
 namespace tensorwright {
 
-// With AVX-512, only Winograd convolution is faster than oneDNN. Matrix products are as fast.
-constexpr bool kProductsAreFaster = !kHasAvx512;
-
-// Whether FilterGradient is faster. It needs enough channels and filters to fill its tiles. Filters
-// with dilation were not measured.
-inline bool IsFasterGradient(const Convolution& of) {
-  return kProductsAreFaster && of.channels >= 2 * kTileRows && of.filters >= kPanel &&
-         of.rows.dilation == 1 && of.columns.dilation == 1;
-}
-// Whether Winograd convolution with `Scheme` is faster. At least two thirds of the computed outputs
-// must be used: tiles at the border are computed completely. `makes_outputs` is false for the
-// gradient of the filter. For outputs and the gradient of the inputs, each execution transforms the
-// filter, which is only worth it for many tiles; half as many suffice if one axis is transformed.
-template <class Scheme>
-bool IsFasterWinograd(const Convolution& of, bool makes_outputs) {
-  const std::int64_t tiles = Tiles<Scheme>(of).count(),
-                     outputs = of.images * of.rows.out * of.columns.out;
-  if (!Scheme::Serves(of) || of.filters < kPanel || tiles < 32 ||
-      3 * outputs < 2 * Scheme::kOutputs * tiles) {
-    return false;
-  }
-  const std::int64_t each = Scheme::Down::kTaps == 1 ? 8 : 4;
-  return !makes_outputs || each * tiles >= std::max(of.channels, of.filters);
+// Whether TENSORWRIGHT_PRODUCTS is "always": all shapes that this library can compute are computed
+// by it. The conformance test and benchmarks/kernels use this.
+inline bool AlwaysReplacesProducts() {
+  const char* value = std::getenv("TENSORWRIGHT_PRODUCTS");
+  return value != nullptr && std::string(value) == "always";
 }
 
-// Calls run(scheme) with the first Winograd scheme that is faster. Returns false if there is none.
-// `makes_outputs` is as in IsFasterWinograd.
-template <class Run>
-bool WithFasterScheme(const Convolution& of, bool makes_outputs, const Run& run) {
-  const auto with = [&](auto scheme) {
-    if (!IsFasterWinograd<decltype(scheme)>(of, makes_outputs)) return false;
-    run(scheme);
-    return true;
-  };
-  return with(SquareTiles{}) || with(LineTiles<3>{}) || with(LineTiles<5>{});
+// Returns the nanoseconds that `work` takes.
+inline double PredictTime(const double (&costs)[Work::kCounts], const Work& work) {
+  return costs[0] * work.calls + costs[1] * work.products + costs[2] * work.inputs +
+         costs[3] * work.outputs + costs[4] * work.filters + costs[5] * work.aliased;
 }
 
-// Whether FilterGradient is faster for the gradient of a dense layer's weights, the product of the
-// transposed inputs and the gradient of the outputs.
-inline bool IsFasterTransposed(const Convolution& of) {
-  return IsFasterGradient(of) && of.images >= 64 && of.filters >= 128 &&
-         of.channels * of.filters >= 1 << 16;
+// Returns the predicted time of oneDNN divided by the time below which a kernel must stay to be
+// used. The kernel is faster if this is above 1.
+inline double PredictGain(KernelId kernel, const WorkPair& work) {
+  const Costs& costs = kCosts[static_cast<int>(kernel)];
+  if (costs.margin == 0) return 0;  // The kernel was faster at no measured shape.
+  return PredictTime(costs.onednn, work.onednn) /
+         (PredictTime(costs.ours, work.ours) * costs.margin);
 }
-// Whether Product is faster, with AVX2.
-inline bool IsFasterProduct(const Matrix& a, const Matrix& b) {
-  return a.rows >= 64 && a.rows <= 512 && a.columns >= 256 && b.columns >= 256;
-}
+
+// Whether matrix products are faster for some shape.
+constexpr bool kProductsAreFaster =
+    kCosts[static_cast<int>(KernelId::product)].margin > 0 ||
+    kCosts[static_cast<int>(KernelId::transposed_product)].margin > 0;
 
 // Whether oneDNN uses wider vectors here than this library, and than when the two were compared.
 // This is so for a library for AVX2 on a CPU with AVX-512, unless ONEDNN_MAX_CPU_ISA limits oneDNN.

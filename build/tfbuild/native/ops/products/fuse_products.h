@@ -109,8 +109,9 @@ class ProductReplacer {
         (!left &&
          (begins("BiasAdd", 3) || (convolves && begins("FusedBatchNorm", kNormalisedInputs))) &&
          (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
-    return (kProductsAreFaster || convolves) && type == tensorflow::DT_FLOAT && !right &&
-           layout == "NHWC" && padding != "EXPLICIT" && finished && !constant;
+    return (kProductsAreFaster || convolves || AlwaysReplacesProducts()) &&
+           type == tensorflow::DT_FLOAT && !right && layout == "NHWC" && padding != "EXPLICIT" &&
+           finished && !constant;
   }
 
   // Replaces `node` with an op that holds its definition as an attribute.

@@ -26,17 +26,23 @@ class ProductOp : public ReplacedOp {
     const Tensor &left = context->input(0), &right = context->input(1);
     if (left.dims() != 2 || right.dims() != 2) return absl::OkStatus();
     const Matrix a = MatrixOf(left, transposed_), b = MatrixOf(right, false);
-    if (a.columns != b.rows) return absl::OkStatus();
+    if (a.columns != b.rows || left.NumElements() == 0 || right.NumElements() == 0) {
+      return absl::OkStatus();
+    }
     Finish finish;
     if (!GetFinish(context, b.columns, &finish)) return absl::OkStatus();
-    // A product with a transposed left matrix is computed as the gradient of a 1x1 filter.
-    const Convolution sums = {a.columns, a.rows, b.columns, {1, 1, 1}, {1, 1, 1}};
-    if (!(transposed_ ? IsFasterTransposed(sums) : IsFasterProduct(a, b))) return absl::OkStatus();
+    const double gain =
+        transposed_
+            ? PredictGain(KernelId::transposed_product,
+                          CountTransposedProductWork(a.rows, a.columns, b.columns))
+            : PredictGain(KernelId::product, CountProductWork(a.rows, a.columns, b.columns));
+    if (!IsUsed(gain)) return absl::OkStatus();
     Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({a.rows, b.columns}), &out));
     *done = true;
     float* to = out->flat<float>().data();
     if (transposed_) {
+      const Convolution sums = ConvolutionOfTransposed(a.rows, a.columns, b.columns);
       ShareGradient(context, Threads(context), FilterGradient(sums, a.data, b.data, to, nullptr));
     } else {
       const Product product(a, b, finish, to);

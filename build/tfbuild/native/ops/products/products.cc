@@ -73,12 +73,6 @@ TENSORWRIGHT_REPLACED("_TensorwrightInputGradient", InputGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradient", FilterGradientOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFilterGradientWithBias", FilterGradientOp);
 
-// Returns 1 if the library computes products other than Winograd convolutions, for the probe
-// (tfbuild/probe/registry.py).
-extern "C" __attribute__((visibility("default"))) int tensorwright_multiplies(void) {
-  return kProductsAreFaster;
-}
-
 // Runs after the passes that rewrite nodes for oneDNN and ZenDNN, which have the phases 1 and 0
 // (mkl_layout_pass.cc and zen_layout_pass.cc in tensorflow/core/common_runtime).
 REGISTER_OPTIMIZATION(tensorflow::OptimizationPassRegistry::POST_PARTITIONING, 100, FuseProducts);

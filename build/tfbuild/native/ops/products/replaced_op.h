@@ -15,6 +15,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorwright/compute/product.h"
 #include "tensorwright/ops/products/events.h"
+#include "tensorwright/ops/products/faster.h"
 
 namespace tensorwright {
 namespace {
@@ -61,6 +62,9 @@ class ReplacedOp : public tensorflow::OpKernel {
   // faster for their shapes, does nothing and leaves `*done` false.
   virtual absl::Status Computes(OpKernelContext* context, bool* done) const = 0;
 
+  // Whether a kernel with this predicted gain is used.
+  bool IsUsed(double gain) const { return always_ || gain > 1; }
+
   // Returns the definition of the op that was replaced.
   const tensorflow::NodeDef& before() const { return original_def_; }
 
@@ -83,6 +87,7 @@ class ReplacedOp : public tensorflow::OpKernel {
   tensorflow::NodeDef original_def_;
   std::unique_ptr<tensorflow::OpKernel> stock_;
   bool relu_ = false;
+  const bool always_ = AlwaysReplacesProducts();
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ import numpy as np
 from tfbuild.probe.fusing import Case, State, Tensor, convert_to_arrays, draw_values, in_graph
 
 RUNS = "update executions"
-OPTIONAL: tuple[str, ...] = ()
+SETTINGS: Mapping[str, str] = {}
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 _STEPS = 3
 _SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (1, 1, 5), (37, 61), (301, 701))

@@ -1,0 +1,178 @@
+// The kernels of fused/products, and the work that each of them does for a shape, beside the work
+// of the oneDNN kernel that it replaces. The time of a kernel is predicted from these counts.
+
+#ifndef TENSORWRIGHT_OPS_PRODUCTS_WORK_H_
+#define TENSORWRIGHT_OPS_PRODUCTS_WORK_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tensorwright/compute/matrix.h"
+#include "tensorwright/ops/products/convolution.h"
+#include "tensorwright/ops/products/winograd.h"
+
+namespace tensorwright {
+
+// Calls KERNEL(name) for each kernel. A kernel that serves several ops of TensorFlow has a name for
+// each of them, because oneDNN's times differ. "square" is F(2x2, 3x3), "line" F(1x2, 1x3) and
+// F(1x2, 1x5).
+#define TENSORWRIGHT_PRODUCT_KERNELS(KERNEL) \
+  KERNEL(product)                            \
+  KERNEL(transposed_product)                 \
+  KERNEL(filter_gradient)                    \
+  KERNEL(square_outputs)                     \
+  KERNEL(square_input_gradient)              \
+  KERNEL(square_filter_gradient)             \
+  KERNEL(line_outputs)                       \
+  KERNEL(line_input_gradient)                \
+  KERNEL(line_filter_gradient)
+
+enum class KernelId {
+#define TENSORWRIGHT_KERNEL_ID(name) name,
+  TENSORWRIGHT_PRODUCT_KERNELS(TENSORWRIGHT_KERNEL_ID)
+#undef TENSORWRIGHT_KERNEL_ID
+};
+
+inline constexpr const char* kKernelNames[] = {
+#define TENSORWRIGHT_KERNEL_NAME(name) #name,
+    TENSORWRIGHT_PRODUCT_KERNELS(TENSORWRIGHT_KERNEL_NAME)
+#undef TENSORWRIGHT_KERNEL_NAME
+};
+
+// Counts that determine the time of a kernel. Numbers of elements include padding to tiles and
+// vectors, and elements that are read or written several times.
+struct Work {
+  static constexpr int kCounts = 6;
+
+  double calls;     // 1.
+  double products;  // Multiplications.
+  double inputs;    // Elements of the left matrix or of the images.
+  double outputs;   // Elements of the product, or of the outputs or their gradient.
+  double filters;   // Elements of the right matrix or of the filter.
+  double aliased;   // Multiplications that are slow because rows of a matrix share cache sets.
+};
+
+// The work of a kernel and of the oneDNN kernel that it replaces.
+struct WorkPair {
+  Work ours, onednn;
+};
+
+// Returns `count` rounded up to a multiple of `unit`.
+inline double RoundUp(std::int64_t count, std::int64_t unit) {
+  return static_cast<double>((count + unit - 1) / unit * unit);
+}
+
+// Returns `rows`, counting each row of tiles with fewer than four rows as four: with fewer sums,
+// a core waits for the result of a multiply-add before it can start the next.
+inline double CountTileRows(std::int64_t rows) {
+  const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  return static_cast<double>(std::max(rows, 4 * tiles));
+}
+
+// Returns how much slower oneDNN's matrix product with AVX2 is if the rows of a matrix that it reads
+// at each step have this many elements: 1 or 2 if many rows share cache sets, otherwise 0. oneDNN
+// reads matrices in place, instead of packing them, if 1 / rows + 1 / columns is at least 0.0038
+// (nocopy_checker_avx2 in src/cpu/x64/gemm/gemm_driver.cpp).
+inline int CountAliases(std::int64_t rows, std::int64_t columns, std::int64_t elements) {
+  if (1.0 / rows + 1.0 / columns < 0.0038) return 0;
+  return (elements % 512 == 0) + (elements % 1024 == 0);
+}
+
+// The work of oneDNN's product of matrices of rows x depth and depth x columns.
+inline Work CountOneDnnProductWork(std::int64_t rows, std::int64_t depth, std::int64_t columns,
+                                   bool transposed) {
+  const double m = rows, k = depth, n = columns;
+  const int aliases = std::max(CountAliases(rows, columns, columns),
+                               transposed ? CountAliases(rows, columns, rows) : 0);
+  return {1, m * k * n, m * k, m * n, k * n, aliases * m * k * n};
+}
+
+// The work of Product.
+inline WorkPair CountProductWork(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
+  const double m = rows, k = depth, padded = RoundUp(columns, kPanel),
+               blocks = RoundUp(depth, kDepth) / kDepth;
+  return {{1, CountTileRows(rows) * k * padded, m * k, m * padded * blocks, k * padded, 0},
+          CountOneDnnProductWork(rows, depth, columns, false)};
+}
+
+// The work of oneDNN's direct convolution and of its gradients. A vector has kLanes filters.
+inline Work CountDirectWork(const Convolution& of) {
+  // A convolution that computes the gradient of the inputs has zeros around its inputs, which are
+  // not multiplied.
+  const auto positions = [](const Convolution::Axis& axis) {
+    return static_cast<double>(axis.stride > 1 ? axis.out : std::min(axis.in, axis.out));
+  };
+  const double images = of.images, channels = of.channels, filters = of.filters, taps = of.taps();
+  const double outputs = images * of.rows.out * of.columns.out;
+  return {1,
+          images * positions(of.rows) * positions(of.columns) * taps * channels *
+              RoundUp(of.filters, kLanes),
+          images * of.rows.in * of.columns.in * channels,
+          outputs * filters,
+          taps * channels * filters,
+          0};
+}
+
+// The work of FilterGradient.
+inline WorkPair CountFilterGradientWork(const Convolution& of) {
+  const double outputs = static_cast<double>(of.images * of.rows.out * of.columns.out),
+               taps = of.taps(), filters = RoundUp(of.filters, kPanel);
+  const double channels = CountTileRows(of.channels);
+  const double inputs = static_cast<double>(of.images * of.rows.PackedExtent(of.rows.out) *
+                                            of.columns.PackedExtent(of.columns.out));
+  return {{1, outputs * taps * channels * filters, inputs * of.channels, outputs * filters,
+           taps * of.channels * filters * (outputs / 256 + 1), 0},
+          CountDirectWork(of)};
+}
+
+// Returns the convolution whose filter gradient is the product of a transposed matrix of
+// depth x rows and a matrix of depth x columns.
+inline Convolution ConvolutionOfTransposed(std::int64_t rows, std::int64_t depth,
+                                           std::int64_t columns) {
+  return {depth, rows, columns, {1, 1, 1}, {1, 1, 1}};
+}
+
+// The work of FilterGradient for a product with a transposed left matrix.
+inline WorkPair CountTransposedProductWork(std::int64_t rows, std::int64_t depth,
+                                           std::int64_t columns) {
+  return {CountFilterGradientWork(ConvolutionOfTransposed(rows, depth, columns)).ours,
+          CountOneDnnProductWork(rows, depth, columns, true)};
+}
+
+// The work of WinogradOutputs and, nearly, of WinogradGradient.
+template <class Scheme>
+WorkPair CountWinogradWork(const Convolution& of) {
+  const double tiles = static_cast<double>(Tiles<Scheme>(of).count()) * Scheme::kPositions,
+               channels = of.channels, filters = RoundUp(of.filters, kPanel);
+  return {{1, tiles * channels * filters, tiles * channels, tiles * filters,
+           Scheme::kPositions * channels * filters, 0},
+          CountDirectWork(of)};
+}
+
+// The kernels of Winograd convolution for one op.
+struct WinogradKernels {
+  KernelId square, line;
+};
+inline constexpr WinogradKernels kOutputs = {KernelId::square_outputs, KernelId::line_outputs},
+                                 kInputGradient = {KernelId::square_input_gradient,
+                                                   KernelId::line_input_gradient},
+                                 kFilterGradient = {KernelId::square_filter_gradient,
+                                                    KernelId::line_filter_gradient};
+
+// Calls run(scheme, kernel, work) with the Winograd scheme that can compute the convolution.
+// Returns false if there is none.
+template <class Run>
+bool WithScheme(const Convolution& of, const WinogradKernels& kernels, const Run& run) {
+  const auto with = [&](auto scheme, KernelId kernel) {
+    using Scheme = decltype(scheme);
+    if (!Scheme::Serves(of)) return false;
+    run(scheme, kernel, CountWinogradWork<Scheme>(of));
+    return true;
+  };
+  return with(SquareTiles{}, kernels.square) || with(LineTiles<3>{}, kernels.line) ||
+         with(LineTiles<5>{}, kernels.line);
+}
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_OPS_PRODUCTS_WORK_H_
