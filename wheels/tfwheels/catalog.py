@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
@@ -32,7 +33,6 @@ from tfwheels.store import Store
 SCHEMA = 1
 KEY = "catalog.json"
 POOL = "pool"
-MEND = "Rebuild it from the wheels in the pool: add --reindex"
 CHANGED = "The stored file was changed: remove it and publish the wheel again"
 _MEASURED = ".comparison"
 
@@ -49,26 +49,80 @@ class Catalog:
         return format_json(self).encode()
 
 
-def parse(data: bytes | None, where: str) -> Catalog:
-    """Parse the catalog of an index; return an empty one before the first wheel is published.
+CatalogT = TypeVar("CatalogT")
 
-    Raises RecordError for a damaged catalog, or one of another version.
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogFile(Generic[CatalogT]):
+    """The file of a catalog: a record with a schema, at `key`, of the wheels in the folder `pool`.
+
+    `mend` is the hint of every error. `check` raises ValueError or PublishError for a record that
+    cannot be used.
     """
-    if data is None:
-        return Catalog()
-    try:
-        fields = parse_json(data)
-        schema = fields["schema"]
-        if schema == SCHEMA:
-            catalog = decode_record(Catalog, fields)
-            for entry in catalog.entries:
-                _check_entry(entry)
-            return catalog
-    except (ValueError, KeyError, TypeError, AttributeError, PublishError) as error:
-        raise RecordError(f"cannot read {KEY} of {where} ({error})", hint=MEND) from error
-    raise RecordError(
-        f"{KEY} of {where} has schema {quote_value(schema)}; this version reads {SCHEMA}", hint=MEND
-    )
+
+    kind: type[CatalogT]
+    key: str
+    pool: str
+    mend: str
+    check: Callable[[CatalogT], None] = lambda _: None
+
+    def parse(self, data: bytes | None, where: str) -> CatalogT:
+        """Parse the catalog; return an empty one before the first wheel is published.
+
+        Raises RecordError for a damaged catalog, or one of another version.
+        """
+        if data is None:
+            return self.kind()
+        try:
+            fields = parse_json(data)
+            schema = fields["schema"]
+            if schema == SCHEMA:
+                catalog = decode_record(self.kind, fields)
+                self.check(catalog)
+                return catalog
+        except (ValueError, KeyError, TypeError, AttributeError, PublishError) as error:
+            raise RecordError(
+                f"cannot read {self.key} of {where} ({error})", hint=self.mend
+            ) from error
+        raise RecordError(
+            f"{self.key} of {where} has schema {quote_value(schema)}; this version reads {SCHEMA}",
+            hint=self.mend,
+        )
+
+    def start(self, store: Store, *, dry_run: bool = False) -> bytes | None:
+        """Return the bytes of the catalog.
+
+        An index starts with an empty catalog, written before the first wheel, so that its loss is
+        detected. Raises RecordError for wheels without a catalog.
+        """
+        current = store.read(self.key)
+        if current is None and store.list_sizes(self.pool):
+            current = store.read(self.key)  # another publisher may have just started
+            if current is None:
+                raise RecordError(f"{store.where} has wheels but no {self.key}", hint=self.mend)
+        if current is None and not dry_run:
+            store.swap(self.key, format_json(self.kind()).encode(), None)
+            current = store.read(self.key)
+        return current
+
+
+def _check_entries(catalog: Catalog) -> None:
+    for entry in catalog.entries:
+        _check_entry(entry)
+
+
+INDEX = CatalogFile(
+    kind=Catalog,
+    key=KEY,
+    pool=POOL,
+    mend="Rebuild it from the wheels in the pool: add --reindex",
+    check=_check_entries,
+)
+
+
+def parse(data: bytes | None, where: str) -> Catalog:
+    """Parse the catalog of an index, as `CatalogFile.parse` does."""
+    return INDEX.parse(data, where)
 
 
 def _check_entry(entry: Entry) -> None:

@@ -141,7 +141,7 @@ def read_entry(path: Path, *, published: str) -> tuple[Entry, bytes]:
         raise PublishError(f"{path} is a symbolic link", hint="Pass the path of the wheel itself")
     identity = read_identity(path)
     build_pool_key(identity.name, path.name)
-    metadata = _read_metadata(path)
+    metadata = read_metadata(path)
     tuned = read_tuned(path)
     if tuned is not None:
         _require_publishable(path, tuned)
@@ -188,7 +188,8 @@ def _describe_sources(tuned: Tuned | None) -> str:
     return "" if nearness is None or nearness.exact else nearness.summary
 
 
-def _read_metadata(path: Path) -> bytes:
+def read_metadata(path: Path) -> bytes:
+    """Return the bytes of METADATA in a wheel, also in a variant."""
     with open_wheel(path) as archive:
         folder = find_record_name(archive).rpartition("/")[0]
     return read_member(path, f"{folder}/METADATA")

@@ -20,6 +20,7 @@ from tfcore.errors import PublishError
 
 HTML = "index.html"
 JSON = "index.json"
+METADATA = ".metadata"
 PROVENANCE = ".provenance"
 SIMPLE = "simple"
 _POOL = "pool"
@@ -84,7 +85,7 @@ def build_pool_key(project: str, file: str) -> str:
 
 def build_metadata_key(project: str, file: str) -> str:
     """Return the key of the wheel's METADATA, beside it (PEP 658)."""
-    return build_pool_key(project, file) + ".metadata"
+    return build_pool_key(project, file) + METADATA
 
 
 def build_provenance_key(project: str, file: str) -> str:

@@ -1,8 +1,8 @@
-"""Experimental: a tree of x86-64 level variants beside an index, for installers with PEP 825.
+"""Experimental: a tree of variants for levels of CPUs, for installers with PEP 825.
 
-Its pages list the variants, and the stock wheels and dependencies in the pool of the index, so an
-installer needs no other page. Files are written in the order of publish, so a killed run does no
-damage: wheels, METADATA, label definitions, pages, manifest, catalog.
+It is beside an index. Its pages list the variants, and the stock wheels and dependencies in the
+pool of the index, so an installer needs no other page. Files are written in the order of publish,
+so a killed run does no damage: wheels, METADATA, label definitions, pages, manifest, catalog.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from pathlib import Path
 from simple_repository.model import File
 
 from tfbuild.packing.tuned import read_tuned
-from tfbuild.packing.wheel import read_member
 from tfbuild.upstream.download import hash_file
 from tfcore import console
-from tfcore.errors import BusyError, PublishError, RecordError
-from tfcore.records import decode_record, format_json, parse_json, quote_value
+from tfcore.errors import PublishError
+from tfcore.records import format_json
 from tfwheels import catalog
-from tfwheels.entry import Entry, WheelKind, require_checked
+from tfwheels.catalog import CatalogFile
+from tfwheels.entry import Entry, WheelKind, read_metadata, require_checked
 from tfwheels.layout import (
+    METADATA,
     VARIANTS,
     Digest,
     build_link,
@@ -43,7 +44,7 @@ from tfwheels.pages import (
     render_project_list,
     render_project_page,
 )
-from tfwheels.publish import TRIES, write_pages
+from tfwheels.publish import TRIES, create_busy_error, write_pages
 from tfwheels.store import Store
 from tfwheels.variants import (
     build_index_json,
@@ -53,11 +54,9 @@ from tfwheels.variants import (
     make_variant,
 )
 
-SCHEMA = 1
 KEY = f"{VARIANTS}/catalog.json"
 MANIFEST = f"{VARIANTS}/manifest.json"
 _POOL = f"{VARIANTS}/pool"
-_MEND = f"Remove {VARIANTS}/ and publish the tuned wheels again with --variants"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +71,17 @@ class Variant:
 class VariantCatalog:
     """The variants in the tree; `revision` increases with every change."""
 
-    schema: int = SCHEMA
+    schema: int = catalog.SCHEMA
     revision: int = 0
     variants: tuple[Variant, ...] = ()
+
+
+_CATALOG = CatalogFile(
+    kind=VariantCatalog,
+    key=KEY,
+    pool=_POOL,
+    mend=f"Remove {VARIANTS}/ and publish the tuned wheels again with --variants",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +95,7 @@ class VariantTree:
 def publish_variants(
     wheels: Sequence[Path], store: Store, *, now: str, dry_run: bool = False
 ) -> tuple[str, ...]:
-    """Add the tuned wheels that fit an x86-64 level to the tree, and rebuild its pages.
+    """Add the tuned wheels that fit a level to the tree, and rebuild its pages.
 
     The index must contain the wheels, except in a `dry_run`, which writes nothing. A wheel that
     fits no level is skipped, with a note. `now` is ISO 8601 in UTC. Returns the file names of the
@@ -96,23 +103,21 @@ def publish_variants(
     DiskError.
     """
     sources = _collect_sources(wheels)
-    _require_free(sources, _parse_catalog(store.read(KEY), store.where))
+    _require_free(sources, _CATALOG.parse(store.read(KEY), store.where))
     for file, wheel in sources.items():
         console.print_note(f"variant of {wheel.name}: {file}")
     if dry_run or not sources:
         return tuple(sources)
     with store.lock():
-        fresh = _add_variants(sources, _start_catalog(store), store, now)
+        started = _CATALOG.parse(_CATALOG.start(store), store.where)
+        fresh = _add_variants(sources, started, store, now)
         for _ in range(TRIES):
             current = store.read(KEY)
-            old = _parse_catalog(current, store.where)
+            old = _CATALOG.parse(current, store.where)
             _require_free(sources, old)
             if _write_tree(_merge_variants(old.variants, fresh), old, current, store):
                 return tuple(sources)
-    raise BusyError(
-        f"other publishers changed {store.where} during each of {TRIES} attempts",
-        hint="Run the same command again: no data is lost",
-    )
+    raise create_busy_error(store)
 
 
 def _collect_sources(wheels: Iterable[Path]) -> dict[str, Path]:
@@ -152,32 +157,6 @@ def _require_single(first: str, second: str, variant: str) -> None:
 # ---- contents of the tree ----
 
 
-def _start_catalog(store: Store) -> VariantCatalog:
-    """Return the catalog; a tree starts with an empty one, so that its loss is detected."""
-    current = store.read(KEY)
-    if current is None and store.list_sizes(_POOL):
-        raise RecordError(f"{store.where} has variants but no {KEY}", hint=_MEND)
-    if current is None:
-        store.swap(KEY, format_json(VariantCatalog()).encode(), None)
-        current = store.read(KEY)
-    return _parse_catalog(current, store.where)
-
-
-def _parse_catalog(data: bytes | None, where: str) -> VariantCatalog:
-    if data is None:
-        return VariantCatalog()
-    try:
-        known = decode_record(VariantCatalog, parse_json(data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"cannot read {KEY} of {where} ({error})", hint=_MEND) from error
-    if known.schema != SCHEMA:
-        schema = quote_value(known.schema)
-        raise RecordError(
-            f"{KEY} of {where} has schema {schema}; this version reads {SCHEMA}", hint=_MEND
-        )
-    return known
-
-
 def _add_variants(
     sources: Mapping[str, Path], old: VariantCatalog, store: Store, now: str
 ) -> tuple[Variant, ...]:
@@ -204,8 +183,7 @@ def _add_variant(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
     with tempfile.TemporaryDirectory() as folder:
         require_checked(wheel, hash_file(wheel), {wheel: tuned.sha256})
         path = make_variant(wheel, Path(folder))
-        name, version, _ = path.name.split("-", 2)
-        metadata = read_member(path, f"{name}-{version}.dist-info/METADATA")
+        metadata = read_metadata(path)
         entry = dataclasses.replace(
             tuned,
             file=path.name,
@@ -218,7 +196,7 @@ def _add_variant(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
             provenance=None,
         )
         store.put_new(_build_key(entry), path, entry.sha256)
-    store.put_new(f"{_build_key(entry)}.metadata", metadata, entry.metadata_sha256)
+    store.put_new(_build_key(entry) + METADATA, metadata, entry.metadata_sha256)
     return entry
 
 
@@ -302,10 +280,10 @@ def _list_pooled(variants: Iterable[Variant], tree: VariantTree, store: Store) -
     hashes: dict[str, str] = {}
     for variant in variants:
         hashes[_build_key(variant.entry)] = variant.entry.sha256
-        hashes[f"{_build_key(variant.entry)}.metadata"] = variant.entry.metadata_sha256
+        hashes[_build_key(variant.entry) + METADATA] = variant.entry.metadata_sha256
     lost = next((key for key in hashes if key not in sizes), None)
     if lost is not None:
-        raise PublishError(f"{lost} is missing from {store.where}", hint=_MEND)
+        raise PublishError(f"{lost} is missing from {store.where}", hint=_CATALOG.mend)
     pooled = {key: Digest(sha256, sizes[key]) for key, sha256 in hashes.items()}
     return pooled | {key: compute_digest(data) for key, data in tree.meanings.items()}
 

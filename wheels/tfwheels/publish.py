@@ -16,10 +16,10 @@ from pathlib import Path
 
 from tfbuild.upstream.download import hash_file
 from tfcore import console
-from tfcore.errors import BusyError, PublishError, RecordError
+from tfcore.errors import BusyError, PublishError
 from tfcore.records import format_json
 from tfwheels import catalog, trust
-from tfwheels.catalog import Catalog
+from tfwheels.catalog import INDEX, Catalog
 from tfwheels.entry import NO_CHECKS, Entry, read_entry, require_checked
 from tfwheels.folder import OWN_NAME, require_same
 from tfwheels.gate import Judgement
@@ -115,7 +115,7 @@ def publish(
         beside = {key: data for candidate in candidates for key, data in candidate.beside.items()}
         pool: _PoolState | None = None
         for _ in range(TRIES):
-            current = store.read(catalog.KEY) if reindex else _start_catalog(store, dry_run=dry_run)
+            current = store.read(catalog.KEY) if reindex else INDEX.start(store, dry_run=dry_run)
             old = (
                 catalog.reindex_pool(store, current)
                 if reindex
@@ -141,7 +141,11 @@ def publish(
             write_pages(pages, changed, _list_pooled(entries, store), MANIFEST, store)
             if _write_catalog(entries, old, changed, current, store):
                 return outcome
-    raise BusyError(
+    raise create_busy_error(store)
+
+
+def create_busy_error(store: Store) -> BusyError:
+    return BusyError(
         f"other publishers changed {store.where} during each of {TRIES} attempts",
         hint="Run the same command again: no data is lost",
     )
@@ -156,23 +160,6 @@ def _empty_removed(pages: Mapping[str, bytes], store: Store) -> dict[str, bytes]
             f"{store.where}: publish did not write {unknown[0]}{more}; remove what is not yours"
         )
     return removed
-
-
-def _start_catalog(store: Store, *, dry_run: bool) -> bytes | None:
-    """Return the bytes of the catalog.
-
-    An index starts with an empty catalog, written before the first wheel, so that its loss is
-    detected. Raises RecordError for wheels without a catalog.
-    """
-    current = store.read(catalog.KEY)
-    if current is None and store.list_sizes(catalog.POOL):
-        current = store.read(catalog.KEY)  # another publisher may have just started
-        if current is None:
-            raise RecordError(f"{store.where} has wheels but no {catalog.KEY}", hint=catalog.MEND)
-    if current is None and not dry_run:
-        store.swap(catalog.KEY, Catalog().to_bytes(), None)
-        current = store.read(catalog.KEY)
-    return current
 
 
 def _create_candidate(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Candidate:
