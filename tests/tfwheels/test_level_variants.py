@@ -1,4 +1,4 @@
-"""The tree of level variants: in a folder, in a bucket, killed, and read by uv and pip."""
+"""The tree of variants: in a folder, in a bucket, killed, and read by uv and pip."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,10 +20,12 @@ from tests.builders.index_wheels import stand_in
 from tests.builders.publications import FORK, NOW, die_at_write, files, sha256, stamps
 from tests.builders.served_index import running
 
+from tfbuild.tools.emulation import find_emulator
 from tfcore.cpus.cpu import compute_x86_64_level, read_cpu
 from tfcore.cpus.targets import parse_target
 from tfcore.errors import ChecksumError, CommandError, PublishError, RecordError
 from tfcore.run import run
+from tfcore.settings import Paths
 from tfwheels.bucket import open_bucket
 from tfwheels.folder import Folder
 from tfwheels.level_variants import KEY, MANIFEST, publish_variants
@@ -72,7 +75,7 @@ def put(store: Store, *wheels: Path, now: str = NOW) -> tuple[str, ...]:
 
 def label(file: str) -> str:
     """x86_64_v3 of a variant, "plain" of any other file."""
-    match = re.search(r"-(x86_64_v\d)\.whl$", file)
+    match = re.search(r"-(x86_64_v\d|aarch64_8\.\da)\.whl$", file)
     return match[1] if match else "plain"
 
 
@@ -351,10 +354,11 @@ def served(
         yield server
 
 
-UV: tuple[str | Path, ...] = (
+UV_FOR: tuple[str | Path, ...] = (
     *(Path(sys.executable).with_name("uv"), "pip", "install", "--no-config", "--no-cache"),
-    *("--python", sys.executable),
+    "--python",
 )
+UV = (*UV_FOR, sys.executable)
 PIP = (sys.executable, "-m", "pip", "--isolated", "install", "--no-cache-dir")
 PREVIEW = "--preview-features=wheel-variants"
 
@@ -408,3 +412,67 @@ def test_uv_refuses_a_variant_with_other_bytes(served: TreeServer, tmp_path: Pat
     with running(TreeServer(tmp_path / "tree", 0)) as server, pytest.raises(CommandError) as caught:
         chosen([*UV, PREVIEW], server, tmp_path / "with")
     assert "Hash mismatch" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, wheels: Mapping[str, Path]) -> Folder:
+    """A release with variants of both architectures."""
+    folder = tmp_path_factory.mktemp("arm")
+    tuned = [
+        stand_in(folder, f"2.14.1+{name}", targets=(f"{name}+{feature}",), machine="aarch64")
+        for name, feature in (("armv8.1a", "atomics"), ("armv8.4a", "asimddp"))
+    ]
+    store = Folder(root=tmp_path_factory.mktemp("both"))
+    fill(store, wheels)
+    publish([*tuned, stand_in(folder, "2.14.1", machine="aarch64")], store, judgements={}, now=NOW)
+    put(store, wheels["x86_64_v3"], *tuned)
+    return store
+
+
+@pytest.fixture(scope="module")
+def served_both(both: Folder) -> Iterator[TreeServer]:
+    with running(TreeServer(both.root, 0)) as server:
+        yield server
+
+
+def test_one_page_lists_the_variants_of_both_architectures(both: Folder) -> None:
+    assert listed(files(both)) == {"plain", "x86_64_v3", "aarch64_8.1a", "aarch64_8.4a"}
+    need_agreement(files(both))
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("cortex-a72", "plain"),
+        ("neoverse-n1", "aarch64_8.1a"),
+        ("neoverse-v1", "aarch64_8.4a"),
+        ("max", "plain"),  # it has every feature, but no core of this number is known to uv
+    ],
+)
+def test_uv_takes_the_best_version_that_an_emulated_cpu_has(
+    served_both: TreeServer, tmp_path: Path, paths: Paths, model: str, expected: str
+) -> None:
+    emulator = find_emulator("aarch64", paths)
+    python = tmp_path / "python"
+    words = (emulator.program, "-L", emulator.sysroot, "-cpu", model, emulator.interpreter)
+    python.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    assert chosen([*UV_FOR, python, PREVIEW], served_both, tmp_path / "with") == expected
+
+
+@pytest.mark.toolchain
+def test_uv_takes_no_version_for_a_platform_that_is_only_named(
+    served_both: TreeServer, tmp_path: Path
+) -> None:
+    named = ("--python-platform", "aarch64-manylinux_2_28", "--only-binary", ":all:")
+    assert chosen([*UV, PREVIEW, *named], served_both, tmp_path / "with") == "plain"
+
+
+@pytest.mark.toolchain
+def test_uv_takes_the_variant_of_its_own_architecture(
+    served_both: TreeServer, tmp_path: Path
+) -> None:
+    level = compute_x86_64_level(read_cpu(env={}).features) or 0
+    expected = "x86_64_v3" if level >= 3 else "plain"
+    assert chosen([*UV, PREVIEW], served_both, tmp_path / "with") == expected

@@ -1,8 +1,9 @@
-"""x86-64 levels as wheel variants, with variantlib to say whether they are any."""
+"""Levels of CPUs as wheel variants, with variantlib to say whether they are any."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import sys
 import zipfile
@@ -12,12 +13,19 @@ import pytest
 from archspec.cpu import TARGETS
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders.index_wheels import full_build_for, stand_in, tuned_for
+from tests.builders.index_wheels import MANYLINUX, full_build_for, stand_in, tuned_for
 
 from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import verify_record
+from tfcore.cpus.compilers import find_compiler, read_macros
 from tfcore.cpus.features import load_features
+from tfcore.cpus.flags import (
+    compute_march_flags,
+    compute_required_features,
+    list_implied_features,
+)
+from tfcore.cpus.targets import parse_target
 from tfcore.errors import PublishError
 from tfcore.run import run
 from tfcore.settings import ROOT
@@ -33,13 +41,24 @@ from tfwheels.variants import (
     make_variant,
 )
 
-TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
+TAGS = f"cp311-cp311-{MANYLINUX['x86_64']}"
+ARM_TAGS = f"cp311-cp311-{MANYLINUX['aarch64']}"
 V3, V4 = (f"tensorflow_cpu-2.14.1-{TAGS}-x86_64_{level}.whl" for level in ("v3", "v4"))
-FEATURES = sorted(load_features("x86_64"))
+ARM = f"tensorflow_cpu-2.14.1-{ARM_TAGS}-aarch64_8.4a.whl"
+FILES = {
+    "x86_64": f"tensorflow_cpu-2.14.1+a-{TAGS}.whl",
+    "aarch64": f"tensorflow_cpu-2.14.1+a-{ARM_TAGS}.whl",
+}
+FEATURES = {family: sorted(load_features(family)) for family in LEVELS}
+FAMILIES = st.sampled_from(sorted(LEVELS))
+LEVELS_X86 = LEVELS["x86_64"].features
+VERSIONS = LEVELS["aarch64"].features
 
 
-def tuned(folder: Path, *targets: str, version: str = "2.14.1+x86.64.v3") -> Path:
-    return stand_in(folder, version, targets=targets)
+def tuned(
+    folder: Path, *targets: str, version: str = "2.14.1+x86.64.v3", machine: str = "x86_64"
+) -> Path:
+    return stand_in(folder, version, targets=targets, machine=machine)
 
 
 @pytest.fixture
@@ -52,53 +71,157 @@ def v4(tmp_path: Path) -> Path:
     return tuned(tmp_path / "pool", "x86_64_v4", version="2.14.1+x86.64.v4")
 
 
+@pytest.fixture
+def arm(tmp_path: Path) -> Path:
+    # archspec lists none of its features, so the wheel says that it needs nothing
+    return tuned(tmp_path / "pool", "armv8.4a", version="2.14.1+armv8.4a", machine="aarch64")
+
+
+def label_of(wheel: Tuned, family: str = "x86_64") -> str:
+    return choose_label(wheel, FILES[family])
+
+
 # ---- levels ----
 
 
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 def test_the_features_of_a_level_are_that_level(level: str) -> None:
-    assert find_level(TARGETS[f"x86_64_{level}"].features) == level
+    assert find_level(TARGETS[f"x86_64_{level}"].features, "x86_64") == level
 
 
-def test_each_level_holds_the_one_below() -> None:
-    assert LEVELS["v1"] < LEVELS["v2"] < LEVELS["v3"] < LEVELS["v4"]
-
-
-@pytest.mark.parametrize("target", ["haswell", "skylake", "skylake_avx512", "zen4"])
-def test_a_real_cpu_is_no_level(target: str) -> None:
-    assert find_level(TARGETS[target].features) is None
-
-
-@given(st.sets(st.sampled_from(FEATURES)))
-def test_a_level_has_every_feature_and_the_one_below_has_not(features: set[str]) -> None:
-    level = find_level(features)
-    fitting = [name for name, has in LEVELS.items() if features <= has]
-    assert level == (fitting[0] if fitting else None)
-    for name in FEATURES:
-        if level is not None and name not in LEVELS[level]:
-            assert find_level({*features, name}) != level
-
-
-def test_a_wheel_is_never_below_the_stock_code_in_it() -> None:
-    assert choose_label(tuned_for(("x86_64_v2",)), "a.whl") == "x86_64_v3"  # it needs AVX
-    assert choose_label(tuned_for(("x86_64_v4",)), "a.whl") == "x86_64_v4"
-
-
-def test_a_wheel_for_several_levels_is_the_highest() -> None:
-    assert choose_label(tuned_for(("x86_64_v4", "x86_64_v3")), "a.whl") == "x86_64_v4"
+@pytest.mark.parametrize("family", LEVELS)
+def test_each_level_holds_the_one_below(family: str) -> None:
+    levels = LEVELS[family].features
+    assert all(lower < higher for lower, higher in itertools.pairwise(levels.values()))
+    assert {*list(levels.values())[-1]} <= {*FEATURES[family]}
 
 
 @pytest.mark.parametrize(
-    "wheel", [full_build_for("aarch64"), full_build_for("armv9.2a"), tuned_for(("neoverse_v1",))]
+    "target", ["haswell", "skylake", "skylake_avx512", "zen4", "neoverse_n1", "neoverse_v1", "m1"]
 )
-def test_a_wheel_for_another_architecture_has_no_level(wheel: Tuned) -> None:
-    with pytest.raises(PublishError, match="only x86-64 has levels"):
-        choose_label(wheel, "a.whl")
+def test_a_real_cpu_is_no_level(target: str) -> None:
+    assert find_level(TARGETS[target].features, str(TARGETS[target].family)) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "version"),
+    [
+        ("thunderx2", "8.1a"),
+        ("a64fx", "8.2a"),
+        ("neoverse_n1", "8.2a"),
+        ("m1", "8.4a"),
+        ("ampere1", "8.4a"),
+    ],
+)
+def test_a_core_has_every_feature_of_its_version(target: str, version: str) -> None:
+    features = TARGETS[target].features
+    assert [name for name, has in VERSIONS.items() if has <= features][-1] == version
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", ["aarch64-linux-gnu-g++", "clang-16"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_version_has_what_compilers_enable_for_it(version: str, name: str) -> None:
+    compiler = find_compiler(name, "aarch64")
+    enabled = list_implied_features(read_macros(compiler, [f"-march=armv{version.strip('a')}-a"]))
+    rows = load_features("aarch64")
+    shown = {feature for feature in VERSIONS[version] if rows[feature].macro}
+    silent = {feature for feature in shown if rows[feature].silent.get(compiler.family)}
+    assert shown - silent <= enabled <= shown
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", ["aarch64-linux-gnu-g++", "clang-16"])
+@pytest.mark.parametrize(
+    ("arch", "version"),
+    [
+        ("aarch64", "8a"),
+        ("armv8.1a", "8.1a"),
+        ("armv8.2a", "8.1a"),  # what 8.2a adds, cache maintenance, is in no wheel
+        ("armv8.3a", "8.3a"),
+        ("armv8.4a", "8.4a"),
+        ("armv8.5a", None),
+    ],
+)
+def test_a_build_for_a_version_needs_no_more_than_it(
+    arch: str, version: str | None, name: str
+) -> None:
+    target, compiler = parse_target(arch), find_compiler(name, "aarch64")
+    macros = read_macros(compiler, compute_march_flags(target, compiler.family, compiler.version))
+    assert find_level(compute_required_features(target, macros), "aarch64") == version
+
+
+@given(st.data(), FAMILIES)
+def test_a_level_has_every_feature_and_the_one_below_has_not(
+    data: st.DataObject, family: str
+) -> None:
+    levels = LEVELS[family].features
+    features = data.draw(st.sets(st.sampled_from(FEATURES[family])))
+    level = find_level(features, family)
+    fitting = [name for name, has in levels.items() if features <= has]
+    assert level == (fitting[0] if fitting else None)
+    for name in FEATURES[family]:
+        if level is not None and name not in levels[level]:
+            assert find_level({*features, name}, family) != level
+
+
+def test_a_wheel_is_never_below_the_stock_code_in_it() -> None:
+    assert label_of(tuned_for(("x86_64_v2",))) == "x86_64_v3"  # it needs AVX
+    assert label_of(tuned_for(("x86_64_v4",))) == "x86_64_v4"
+
+
+def test_a_wheel_for_several_levels_is_the_highest() -> None:
+    assert label_of(tuned_for(("x86_64_v4", "x86_64_v3"))) == "x86_64_v4"
+
+
+@pytest.mark.parametrize(
+    ("wheel", "tags", "machines"),
+    [
+        (full_build_for("aarch64"), TAGS, "x86_64"),
+        (tuned_for(("armv8.1a",)), TAGS, "x86_64"),
+        (tuned_for(("x86_64_v3",)), ARM_TAGS, "aarch64"),
+        (tuned_for(("x86_64_v3", "armv8.1a")), TAGS, "x86_64"),
+        (tuned_for(("x86_64_v3",)), "py3-none-any", "aarch64 and x86_64"),
+        (tuned_for(("x86_64_v3",)), "cp311-cp311-manylinux_2_17_ppc64le", "no known machine"),
+    ],
+)
+def test_a_wheel_with_tags_of_another_machine_has_no_level(
+    wheel: Tuned, tags: str, machines: str
+) -> None:
+    with pytest.raises(PublishError, match=f"and its tags are for {machines}$"):
+        choose_label(wheel, f"tensorflow_cpu-2.14.1+a-{tags}.whl")
+
+
+@pytest.mark.parametrize(
+    ("used", "version"),
+    [
+        ((), "8a"),
+        (("fp", "asimd"), "8a"),
+        (("crc32",), "8.1a"),
+        (("atomics", "asimdrdm"), "8.1a"),
+        (("atomics", "fcma"), "8.3a"),
+        (("lrcpc",), "8.3a"),
+        (("ilrcpc",), "8.4a"),
+        (("asimddp", "lrcpc"), "8.4a"),
+    ],
+)
+def test_a_version_is_the_first_that_guarantees_every_instruction(
+    used: tuple[str, ...], version: str
+) -> None:
+    wheel = counted("armv8.4a", **dict.fromkeys(("aarch64", *used), 1))
+    assert label_of(wheel, "aarch64") == f"aarch64_{version}"
+
+
+@pytest.mark.parametrize("name", ["aes", "asimdhp", "asimdfhm", "frint", "bf16", "sve", UNDECODED])
+def test_an_instruction_that_no_version_guarantees_forbids(name: str) -> None:
+    with pytest.raises(PublishError, match=rf"up to 8\.4a is known to have {name}\.") as caught:
+        label_of(counted("armv8.4a", **{"aarch64": 9, name: 1}), "aarch64")
+    assert "armv8.4a" in caught.value.hint
 
 
 def test_what_is_beyond_every_level_is_named() -> None:
     with pytest.raises(PublishError, match="aes, pclmulqdq"):
-        choose_label(tuned_for(("haswell",)), "a.whl")
+        label_of(tuned_for(("haswell",)))
 
 
 def counted(spec: str, **census: int) -> Tuned:
@@ -110,33 +233,33 @@ def counted(spec: str, **census: int) -> Tuned:
 
 def test_a_library_that_was_not_counted_proves_nothing() -> None:
     with pytest.raises(PublishError, match=r"x86\.64\.v3"):
-        choose_label(counted("x86_64_v3"), "a.whl")
+        label_of(counted("x86_64_v3"))
 
 
 def test_an_instruction_that_is_not_asked_for_counts_too() -> None:
-    assert choose_label(counted("x86_64_v3", x86_64=9, avx2=1), "a.whl") == "x86_64_v3"
-    assert choose_label(counted("x86_64_v3", x86_64=9, avx512vl=1), "a.whl") == "x86_64_v4"
+    assert label_of(counted("x86_64_v3", x86_64=9, avx2=1)) == "x86_64_v3"
+    assert label_of(counted("x86_64_v3", x86_64=9, avx512vl=1)) == "x86_64_v4"
 
 
 def test_a_feature_that_is_asked_for_and_not_used_counts_too() -> None:
-    assert choose_label(counted("x86_64_v4", x86_64=9), "a.whl") == "x86_64_v4"
+    assert label_of(counted("x86_64_v4", x86_64=9)) == "x86_64_v4"
 
 
 @pytest.mark.parametrize("name", ["aes", "3dnowprefetch", "cet_ss", "aarch64", UNDECODED])
 def test_one_instruction_that_no_level_is_known_to_have_forbids(name: str) -> None:
     with pytest.raises(PublishError, match=f" {name}\\."):
-        choose_label(counted("x86_64_v3", **{"x86_64": 9, name: 1}), "a.whl")
+        label_of(counted("x86_64_v3", **{"x86_64": 9, name: 1}))
 
 
-@given(st.sets(st.sampled_from(FEATURES)), st.sampled_from(["x86_64_v3", "x86_64_v4"]))
+@given(st.sets(st.sampled_from(FEATURES["x86_64"])), st.sampled_from(["x86_64_v3", "x86_64_v4"]))
 def test_a_label_is_of_a_level_that_has_every_instruction(features: set[str], spec: str) -> None:
     wheel = counted(spec, **dict.fromkeys(("x86_64", *features), 1))
-    if features <= LEVELS["v4"]:
-        level = LEVELS[choose_label(wheel, "a.whl").removeprefix("x86_64_")]
+    if features <= LEVELS_X86["v4"]:
+        level = LEVELS_X86[label_of(wheel).removeprefix("x86_64_")]
         assert features | {*wheel.libraries[0].required_features} <= level
     else:
         with pytest.raises(PublishError):
-            choose_label(wheel, "a.whl")
+            label_of(wheel)
 
 
 # ---- names ----
@@ -198,7 +321,21 @@ def test_the_index_says_what_every_label_means() -> None:
         "x86_64_v3": {"x86_64": {"level": ["v3"]}},
         "x86_64_v4": {"x86_64": {"level": ["v4"]}},
     }
+    assert document["default-priorities"] == {"namespace": ["x86_64"]}
     assert format_index_name(V3) == "tensorflow_cpu-2.14.1-variants.json"
+
+
+def test_a_release_may_have_variants_of_both_architectures() -> None:
+    """PEP 825: of two wheels' namespaces, the fewer are the first of the others."""
+    both, one = (json.loads(build_index_json(files)) for files in ([ARM, V3], [ARM]))
+    assert both["variants"].keys() == {"aarch64_8.4a", "x86_64_v3"}
+    for document in (both, one):
+        assert document["default-priorities"] == {"namespace": ["x86_64", "aarch64"]}
+        assert document["variants"]["aarch64_8.4a"] == {"aarch64": {"version": ["8.4a"]}}
+        assert document["providers"] == {
+            "x86_64": {"requires": ["x86-64-variant-provider"]},
+            "aarch64": {"requires": ["aarch64-variant-provider"]},
+        }
 
 
 def test_the_order_of_variants_does_not_matter() -> None:
@@ -239,9 +376,9 @@ def variantlib(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.toolchain
 def test_variantlib_reads_our_wheels_and_makes_the_same_index(
-    v3: Path, v4: Path, tmp_path: Path, variantlib: Path
+    v3: Path, v4: Path, arm: Path, tmp_path: Path, variantlib: Path
 ) -> None:
-    paths = [make_variant(wheel, tmp_path / "out") for wheel in (v3, v4)]
+    paths = [make_variant(wheel, tmp_path / "out") for wheel in (v3, v4, arm)]
     read = run([variantlib, "analyze-wheel", "-i", paths[0]], cwd=tmp_path).output
     assert "Label: `x86_64_v3`" in read
     assert "x86_64 :: level :: v3" in read
@@ -267,4 +404,4 @@ def test_a_full_build_is_of_the_level_that_it_asks_for() -> None:
     census = {**tuned.tree.libraries[file].census, "avx512f": 1, "amx_int8": 1}
     library = dataclasses.replace(tuned.tree.libraries[file], census=census)
     tree = dataclasses.replace(tuned.tree, libraries={file: library})
-    assert choose_label(dataclasses.replace(tuned, tree=tree), "a.whl") == "x86_64_v3"
+    assert label_of(dataclasses.replace(tuned, tree=tree)) == "x86_64_v3"

@@ -45,7 +45,8 @@ class PublishOptions:
         old=("rebuild",),
     )
     variants: bool = option(
-        False, "experimental: also write x86-64 level variants (PEP 825) to variants/"
+        False,
+        "experimental: write variants (PEP 825) for x86-64 levels and Arm versions to variants/",
     )
     sign: str = option("", "sign wheels with this ed25519 private key (PEM)")
     trust: str = option(

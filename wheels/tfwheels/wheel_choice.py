@@ -37,7 +37,7 @@ _MACHINES: Mapping[str, tuple[str, ...]] = {
     "universal2": ARCHITECTURES,
 }
 _FEW = 5
-_NEEDS: Mapping[str, frozenset[str]] = {
+STOCK_NEEDS: Mapping[str, frozenset[str]] = {
     # Every x86-64 CPU has SSE and SSE2 (psABI); archspec's x86_64 does not list them.
     "x86_64": STOCK_BASELINE - {"sse", "sse2"},
     # The stock wheels are compiled for the first version of the architecture.
@@ -101,12 +101,20 @@ def choose_best(contest: tuple[Entry, ...], target: Target) -> PageChoice | None
 
 def is_for_family(entry: Entry, family: str) -> bool:
     """Return whether the wheel's tags are for machines of the family."""
-    return any(host.endswith(f"_{family}") for host in _list_hosts(entry.tags))
+    return family in list_families(entry.tags)
+
+
+def list_families(tags: tuple[str, ...]) -> frozenset[str]:
+    """Return the architectures that the tags are for; empty if no target is of one."""
+    hosts = _list_hosts(tags)
+    return frozenset(
+        family for family in ARCHITECTURES if any(host.endswith(f"_{family}") for host in hosts)
+    )
 
 
 def find_missing_features(target: Target) -> tuple[str, ...]:
     """Return the features that stock TensorFlow needs and the target lacks: AVX and older ones."""
-    return tuple(sorted(_NEEDS[target.family] - target.features))
+    return tuple(sorted(STOCK_NEEDS[target.family] - target.features))
 
 
 def explain_absence(target: Target) -> str:
@@ -126,10 +134,7 @@ def targets_for(entries: Iterable[Entry], family: str | None = None) -> tuple[Ta
     These are the targets of `family`. Without it, they are the targets of every family that is the
     only one of some wheel, or all targets if there is no such wheel.
     """
-    supported = [
-        {architecture for architecture in ARCHITECTURES if is_for_family(entry, architecture)}
-        for entry in entries
-    ]
+    supported = [list_families(entry.tags) for entry in entries]
     alone = (combination for combination in supported if len(combination) == 1)
     families = {family} if family else set[str]().union(*alone)
     return tuple(
