@@ -19,6 +19,7 @@ from tests.builders.installed_wheel import Tried
 from tests.builders.invoke_calls import Tasks
 from tests.builders.locked_wheels import HERE
 from tests.builders.own_cpu import OwnCpu, own_cpu
+from tests.builders.plans import fleet_for, plan_for
 from tests.builders.signing_keys import made_key
 from xdist.scheduler import LoadScopeScheduling
 
@@ -27,7 +28,6 @@ from tfbuild.commands import Request
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.planning import plan
-from tfbuild.planning.request import resolve_fleet, resolve_plan
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream import source
@@ -119,7 +119,7 @@ def fixture_own_cpu() -> OwnCpu:
 @pytest.fixture(scope="session")
 def stock_arm(paths: Paths, run_folder: Path) -> Environment:
     """An environment with the stock wheel of the release that the kernels scope knows."""
-    decided, _ = resolve_plan(Request(kernels="mini"))
+    decided, _ = plan_for(Request(kernels="mini"))
     pin = plan.require_stock(decided)
     requirement = f"{decided.package}=={decided.release}"
     with FileLock(run_folder / "stock.lock"):
@@ -165,7 +165,7 @@ def wheel_for(
     @functools.cache
     def build(arch: str) -> Tried:
         kernels = "cwise_op_tanh" if "," in arch else "mini"
-        fleet, compiler = resolve_fleet(Request(arch=arch, kernels=kernels))
+        fleet, compiler = fleet_for(Request(arch=arch, kernels=kernels))
         jobs = handlers.choose_jobs(fleet.first, "")
         needs = read_requirements(fleet.first)
         python = fleet.first.python
@@ -185,10 +185,8 @@ def native(wheel_for: Callable[[str], Tried]) -> Tried:
 @pytest.fixture(scope="session")
 def staged(native: Tried, paths: Paths) -> Path:
     """TensorFlow's staged sources, which the native wheel has needed."""
-    recipe = native.plan.kernel_recipe
-    assert recipe is not None
     archive = source.fetch_source(native.plan.sources, paths, None)
-    return source.stage(archive, hash_file(archive), recipe.staging, paths)
+    return source.stage(archive, hash_file(archive), native.plan.kernel_recipe.staging, paths)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.machine import checklist, memory, preflight
 from tfbuild.machine.memory import Budget
 from tfbuild.planning import jobs
-from tfbuild.planning.plan import Estimate, Plan
+from tfbuild.planning.plan import Estimate, FullPlan, make_full_plan
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.remote import caches
 from tfbuild.remote.caches import Remote
@@ -56,11 +56,11 @@ def check_request(request: Request, options: BuildOptions) -> None:
     _resolve_request(request, options)
 
 
-def _resolve_request(request: Request, options: BuildOptions) -> tuple[Plan, Compiler, Order]:
+def _resolve_request(request: Request, options: BuildOptions) -> tuple[FullPlan, Compiler, Order]:
     remote = parse_remote(options)
     caches.check_settings(remote)
     caches.require_explicit_target(request.arch, remote)
-    fleet, compiler = resolve_fleet(request)
+    fleet, compiler = resolve_fleet(request, make_full_plan)
     return fleet.first, compiler, _create_order(fleet.first, request, options, remote)
 
 
@@ -90,7 +90,7 @@ def list_archives(request: Request, options: BuildOptions, *, as_json: bool) -> 
     Needs no network if the tree is here.
     """
     paths = settings.paths()
-    plan = resolve_fleet(request)[0].first
+    plan = resolve_fleet(request, make_full_plan)[0].first
     tree = (
         _parse_folder("tree", options.tree)
         or site.fetch_tree(plan, parse_path(options.source), paths)[0]
@@ -110,24 +110,23 @@ def list_archives(request: Request, options: BuildOptions, *, as_json: bool) -> 
     )
 
 
-def choose_budget(plan: Plan, jobs_option: str) -> Budget:
+def choose_budget(plan: FullPlan, jobs_option: str) -> Budget:
     """Return the jobs and the memory of a full build on this machine.
 
     Raises UsageError.
     """
-    lto = plan.full_recipe is not None and plan.full_recipe.lto
-    usable = cpu.read_vcpus().usable
+    usable, lto = cpu.read_vcpus().usable, plan.full_recipe.lto
     return memory.choose_budget(
         jobs.read_available_mb(), usable, family=plan.compiler, lto=lto, jobs_option=jobs_option
     )
 
 
-def estimate(plan: Plan, budget: Budget) -> Estimate:
+def estimate(plan: FullPlan, budget: Budget) -> Estimate:
     """Estimate time, memory and disk of a full build, with the source of each figure.
 
     With --pgo the tree is built twice.
     """
-    times = 2 if plan.full_recipe is not None and plan.full_recipe.training else 1
+    times = 2 if plan.full_recipe.training else 1
     return Estimate(
         seconds=times * _CORE_SECONDS / budget.jobs,
         memory_mb=budget.peak_mb,
@@ -137,7 +136,7 @@ def estimate(plan: Plan, budget: Budget) -> Estimate:
     )
 
 
-def _create_order(plan: Plan, request: Request, options: BuildOptions, remote: Remote) -> Order:
+def _create_order(plan: FullPlan, request: Request, options: BuildOptions, remote: Remote) -> Order:
     if options.tree and options.source:
         raise UsageError("--tree and --source exclude each other", hint="Give one of them")
     return Order(
@@ -152,7 +151,7 @@ def _create_order(plan: Plan, request: Request, options: BuildOptions, remote: R
     )
 
 
-def _run_preflight(plan: Plan, compiler: Compiler, order: Order, paths: Paths) -> None:
+def _run_preflight(plan: FullPlan, compiler: Compiler, order: Order, paths: Paths) -> None:
     with console.report_step("preflight"):
         findings = preflight.run_checks(
             plan,

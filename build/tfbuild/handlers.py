@@ -25,14 +25,14 @@ from tfbuild.planning import containers, jobs, render
 from tfbuild.planning import plan as plans
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import Estimate, Plan, Scope
+from tfbuild.planning.plan import Estimate, FullPlan, KernelsPlan, Plan, Scope
 from tfbuild.planning.proxy_targets import choose_proxy_plan, list_missing_features
 from tfbuild.planning.request import (
     fill_compiler,
     require_release,
+    resolve,
     resolve_fleet,
     resolve_fleets,
-    resolve_plan,
     resolve_release,
 )
 from tfbuild.tools import doctor, emulation, environment
@@ -72,7 +72,7 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     only in the stock wheel.
     """
     request = resolve_release(fill_compiler(request), settings.paths())
-    (fleet, *other_fleets), compiler = resolve_fleets(request)
+    (fleet, *other_fleets), compiler = resolve_fleets(request, plans.make_plan)
     plan = fleet.first
     chosen = choose_jobs(plan, wanted_jobs)
     guess = estimate(fleet, chosen.count)
@@ -85,7 +85,7 @@ def describe_plan(request: Request, wanted_jobs: str, *, as_json: bool) -> str:
     return plan_text.format_fleet(fleet, chosen, guess, settings.paths().templates, ran_as, pythons)
 
 
-def _find_proxy_targets(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
+def _find_proxy_targets(fleet: Fleet[Plan], compiler: Compiler) -> dict[str, str]:
     """Return, by target, the target or emulator that its kernels would run as here.
 
     Kernels of a target that this CPU cannot run are compiled for a proxy target; the value is
@@ -93,14 +93,15 @@ def _find_proxy_targets(fleet: Fleet, compiler: Compiler) -> dict[str, str]:
     empty.
     """
     proxies: dict[str, str] = {}
-    for plan in fleet.plans if fleet.first.scope is Scope.KERNELS else ():
+    kernels_plans = [plan for plan in fleet.plans if isinstance(plan, KernelsPlan)]
+    for plan in kernels_plans:
         family = plan.target.family
         proxies[plan.target.spec] = ""
         if emulation.can_emulate(family):
             # Only the emulator can name the target, and it may not be installed yet.
             proxies[plan.target.spec] = f"a target that qemu-{family} runs"
         with contextlib.suppress(KernelError, CpuError):
-            runner = choose_proxy_plan(plan, fleet.plans, cpu.read_cpu(), compiler)
+            runner = choose_proxy_plan(plan, kernels_plans, cpu.read_cpu(), compiler)
             proxies[plan.target.spec] = runner.target.spec
     return proxies
 
@@ -115,13 +116,13 @@ def describe_dry_run(request: Request, options: BuildOptions, *, as_json: bool) 
     return describe_plan(request, options.jobs, as_json=as_json)
 
 
-def estimate(fleet: Fleet, jobs: int) -> Estimate:
+def estimate(fleet: Fleet[Plan], jobs: int) -> Estimate:
     """Estimate the build of a fleet: that of the first plan, times the number of targets.
 
     A target that this CPU cannot run counts twice, as a proxy target may be compiled for it.
     """
     plan = fleet.first
-    if plan.scope is Scope.FULL:
+    if isinstance(plan, FullPlan):
         return full_build.estimate(plan, full_build.choose_budget(plan, str(jobs)))
     single = plans.estimate(plan, jobs)
     foreign = sum(
@@ -131,7 +132,7 @@ def estimate(fleet: Fleet, jobs: int) -> Estimate:
 
 
 def choose_jobs(plan: Plan, jobs_option: str) -> Jobs:
-    if plan.scope is Scope.FULL:
+    if isinstance(plan, FullPlan):
         budget = full_build.choose_budget(plan, jobs_option)
         return Jobs(count=budget.jobs, limited_by=budget.limited_by)
     per_job = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected).megabytes
@@ -144,7 +145,7 @@ def render_plan(request: Request, out: str, *, check: bool) -> str:
     A fleet gets a folder for each target.
     """
     paths = settings.paths()
-    fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths))
+    fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths), plans.make_plan)
     lines = []
     for plan in fleet.plans:
         folder = paths.reports / "rendered" / plan.key[:16]
@@ -168,7 +169,7 @@ def write_containers(request: Request, vcpus: str, out: str) -> str:
     if vcpus and not (vcpus.isdecimal() and int(vcpus)):
         raise UsageError(f"--vcpus {vcpus} is not a positive whole number")
     paths = settings.paths()
-    fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths))
+    fleet, _ = resolve_fleet(resolve_release(fill_compiler(request), paths), plans.make_plan)
     files = containers.render_containers(
         fleet,
         kernels=request.kernels,
@@ -212,9 +213,9 @@ def build_wheel(
         bazel = releases.choose_bazel(release) if full else releases.read_kernels_bazel()
         doctor.prepare(paths, bazel, install=True)
     if request.scope == Scope.FULL:
-        resolve_fleets(request)
+        resolve_fleets(request, plans.make_full_plan)
         return (full_build.build(request, options),)
-    fleets, compiler = resolve_fleets(request)
+    fleets, compiler = resolve_fleets(request, plans.make_kernels_plan)
     plan = fleets[0].first
     chosen = choose_jobs(plan, options.jobs)
     for fleet in fleets:
@@ -428,7 +429,8 @@ def survey_kernels(request: Request, options: BuildOptions, budget: str) -> str:
     paths = settings.paths()
     budget_s = durations.parse_duration(budget, "--budget")
     request = resolve_release(dataclasses.replace(request, source=options.source), paths)
-    plan, compiler = resolve_plan(request)
+    resolved = resolve(request)
+    plan, compiler = plans.make_kernels_plan(resolved), resolved.compiler
     lacks = list_missing_features(plan, cpu.read_cpu())
     if lacks:
         raise HostError(

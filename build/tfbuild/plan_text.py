@@ -8,7 +8,7 @@ from pathlib import Path
 from tfbuild.planning import defaults
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import Estimate, FullRecipe, Plan
+from tfbuild.planning.plan import Estimate, FullPlan, KernelsPlan, Plan
 from tfbuild.planning.render import render
 from tfbuild.tools.pgo import INSTRUMENT
 from tfbuild.upstream import releases
@@ -19,7 +19,7 @@ Row = tuple[str, str]
 
 
 def format_fleet(
-    fleet: Fleet,
+    fleet: Fleet[Plan],
     jobs: Jobs,
     guess: Estimate,
     templates: Path,
@@ -44,9 +44,9 @@ def format_fleet(
         ("Bazel", f"{plan.bazel}, run by bazelisk"),
         ("sources", "\nor ".join(map(_format_source, plan.sources))),
         *(
-            _list_kernel_rows(plan)
-            if plan.full_recipe is None
-            else _list_full_rows(plan, plan.full_recipe, templates)
+            _list_full_rows(plan, templates)
+            if isinstance(plan, FullPlan)
+            else _list_kernel_rows(plan)
         ),
         *(("proxy", _format_proxy(*proxy)) for proxy in ran_as.items() if proxy[0] != proxy[1]),
         ("jobs", f"{jobs.count} in parallel, limited by {jobs.limited_by}"),
@@ -86,7 +86,7 @@ def _list_target_rows(plan: Plan) -> list[Row]:
     ]
 
 
-def _list_kernel_rows(plan: Plan) -> Iterator[Row]:
+def _list_kernel_rows(plan: KernelsPlan) -> Iterator[Row]:
     yield (
         "stock",
         plan.stock.name if plan.stock else "none is published for this Python and machine",
@@ -95,19 +95,18 @@ def _list_kernel_rows(plan: Plan) -> Iterator[Row]:
     yield "command", "bazelisk build //:candidates"
 
 
-def _list_full_rows(plan: Plan, recipe: FullRecipe, templates: Path) -> Iterator[Row]:
+def _list_full_rows(plan: FullPlan, templates: Path) -> Iterator[Row]:
+    recipe = plan.full_recipe
     yield "tested", f"by TensorFlow with {plan.release_record.compiler}"
     answers = releases.fill_placeholders(recipe.configure_env, python_bin="PYTHON", clang="CLANG")
     yield "answers", "\n".join(f"{name}={value}" for name, value in answers)
     lines = render(plan, templates)["tensorwright.bazelrc"].splitlines()
     yield "bazelrc", "\n".join(line for line in lines if line and not line.startswith("#"))
-    yield (
-        "stages",
-        "\n".join(f"{i}. {stage}" for i, stage in enumerate(_list_stages(plan, recipe), 1)),
-    )
+    yield "stages", "\n".join(f"{i}. {stage}" for i, stage in enumerate(_list_stages(plan), 1))
 
 
-def _list_stages(plan: Plan, recipe: FullRecipe) -> Iterator[str]:
+def _list_stages(plan: FullPlan) -> Iterator[str]:
+    recipe = plan.full_recipe
     build = f"bazelisk build {' '.join(recipe.options)} {recipe.target}"
     yield "preflight: memory, disk, compiler, glibc, network, clock"
     yield (

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.builders.plans import plan_for
+
 from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.build_setup import prepare_setup
-from tfbuild.planning.request import resolve_plan
 from tfbuild.tools.environment import Environment
 from tfcore.run import run
 from tfcore.settings import Paths
@@ -20,7 +21,7 @@ from tfcore.settings import Paths
 
 def compiled(request: Request, paths: Paths) -> Mapping[str, Path]:
     """By kernel group."""
-    plan, compiler = resolve_plan(request)
+    plan, compiler = plan_for(request)
     ground = prepare_setup(plan, paths, None, None)
     workspace = workspaces.prepare_workspace(
         plan, compiler, handlers.choose_jobs(plan, ""), ground, paths

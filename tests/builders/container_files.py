@@ -6,6 +6,7 @@ from tfbuild.checks import TESTED_RELEASE
 from tfbuild.commands import Request
 from tfbuild.planning.containers import render_containers
 from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import Plan, make_plan
 from tfbuild.planning.request import resolve_fleet
 from tfcore.settings import TEMPLATES
 
@@ -38,8 +39,8 @@ CASES: dict[str, tuple[Request, int | None]] = {
 }
 
 
-def fleet(request: Request) -> Fleet:
-    wheel_fleet, _ = resolve_fleet(request)
+def fleet(request: Request) -> Fleet[Plan]:
+    wheel_fleet, _ = resolve_fleet(request, make_plan)
     return wheel_fleet
 
 

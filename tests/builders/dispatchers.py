@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from tests.builders.plans import plan_for
 
 from tfbuild.commands import Request
 from tfbuild.planning.dispatcher import (
@@ -25,8 +26,7 @@ from tfbuild.planning.dispatcher import (
     list_compile_flags,
     render_header,
 )
-from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import resolve_plan
+from tfbuild.planning.plan import KernelsPlan
 from tfcore.cpus.targets import list_targets
 from tfcore.errors import CompilerError
 from tfcore.run import run
@@ -148,7 +148,7 @@ def install(site: Path, *targets: DispatchTarget, compiler: str = "gcc") -> Whee
     return wheel
 
 
-def buildable(compiler: str) -> Iterator[Plan]:
+def buildable(compiler: str) -> Iterator[KernelsPlan]:
     for target in list_targets("x86_64"):
         with contextlib.suppress(CompilerError):
-            yield resolve_plan(Request(arch=target.spec, kernels="mini", compiler=compiler))[0]
+            yield plan_for(Request(arch=target.spec, kernels="mini", compiler=compiler))[0]

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.builders.plans import planned
+from tests.builders.plans import planned_full
 from tests.builders.trees import LIKE, PIP_PACKAGE
 
-PLAN = planned("haswell", scope="full")
+PLAN = planned_full("haswell")
 LICENCE = b"Apache License, Version 2.0\n"
 
 

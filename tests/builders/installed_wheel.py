@@ -10,18 +10,18 @@ from pathlib import Path
 
 from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.tools.environment import Environment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tried:
-    fleet: Fleet
+    fleet: Fleet[KernelsPlan]
     built: BuiltWheel
     arm: Environment
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> KernelsPlan:
         return self.fleet.first
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from markupsafe import _speedups
+from tests.builders.plans import fleet_for
 
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import assemble
@@ -13,8 +14,7 @@ from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
 from tfbuild.kernelbuild.assemble import LinkedLibrary
 from tfbuild.packing.tuned import Tuned
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import resolve_fleet
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.upstream import kernels
 from tfbuild.upstream.source_matching import SourceMatch
 from tfcore.comparisons.kernels import TypedOp
@@ -30,7 +30,7 @@ def request(**options: object) -> Request:
     return Request(**(usual | {"compiler": CLANG} | options))  # type: ignore[arg-type]
 
 
-def made_of(fleet: Fleet, unadmitted: int = 0) -> Tuned:
+def made_of(fleet: Fleet[KernelsPlan], unadmitted: int = 0) -> Tuned:
     """What a build of the fleet says of its wheel, where admission lets all but the first
     `unadmitted` units in."""
     return assemble.build_record(
@@ -42,7 +42,7 @@ def made_of(fleet: Fleet, unadmitted: int = 0) -> Tuned:
     )
 
 
-def _made(plan: Plan, unadmitted: int) -> LinkedLibrary:
+def _made(plan: KernelsPlan, unadmitted: int) -> LinkedLibrary:
     verdicts = tuple(
         UnitVerdict(unit=unit.name, reason="it differs")
         if number < unadmitted
@@ -58,11 +58,11 @@ def _made(plan: Plan, unadmitted: int) -> LinkedLibrary:
     )
 
 
-def _registrations(plan: Plan, unit: str) -> Iterator[TypedOp]:
+def _registrations(plan: KernelsPlan, unit: str) -> Iterator[TypedOp]:
     rows = kernels.load_known_sources(plan.release).values()
     ops = {op for row in rows if row.unit == unit for op in row.ops}
     yield from (typed_op for typed_op in plan.selection or () if typed_op.op in ops)
     yield from (TypedOp(op=op, types="T=2") for op in ops)
 
 
-FLEET, _ = resolve_fleet(request(kernels="mini"))
+FLEET, _ = fleet_for(request(kernels="mini"))

@@ -5,14 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from tfbuild.commands import Request
-from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import resolve_plan
+from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import FullPlan, KernelsPlan, make_full_plan, make_kernels_plan
+from tfbuild.planning.request import resolve, resolve_fleet
 from tfbuild.upstream.releases import find_release
+from tfcore.cpus.compilers import Compiler
 
 
-def planned(arch: str = "skylake", **options: Any) -> Plan:
-    plan, _ = resolve_plan(requested(arch, **options))
-    return plan
+def planned(arch: str = "skylake", **options: Any) -> KernelsPlan:
+    return make_kernels_plan(resolve(requested(arch, **options)))
+
+
+def planned_full(arch: str = "skylake", **options: Any) -> FullPlan:
+    return make_full_plan(resolve(requested(arch, scope="full", **options)))
+
+
+def plan_for(request: Request) -> tuple[KernelsPlan, Compiler]:
+    resolved = resolve(request)
+    return make_kernels_plan(resolved), resolved.compiler
+
+
+def fleet_for(request: Request) -> tuple[Fleet[KernelsPlan], Compiler]:
+    return resolve_fleet(request, make_kernels_plan)
 
 
 def requested(

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.builders.installed_wheel import Tried
 
 from tfbuild.kernelbuild.build_setup import unpack_stock
-from tfbuild.planning.plan import NATIVE
+from tfbuild.planning.plan import NATIVE, require_stock
 from tfcore.cpus import compilers
 from tfcore.run import run
 from tfcore.settings import Paths
@@ -53,10 +53,7 @@ def library(
     *flags: str,
 ) -> Path:
     """Compile and link a source of ours exactly as kernel sources are."""
-    recipe = native.plan.kernel_recipe
-    stock = native.plan.stock
-    assert recipe is not None
-    assert stock is not None
+    recipe, stock = native.plan.kernel_recipe, require_stock(native.plan)
     headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, paths)
     source, out = folder / f"{name}.cc", folder / f"{name}.so"
     source.write_text(text)

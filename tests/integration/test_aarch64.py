@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.builders.near_trees import NEAR, tree_of
+from tests.builders.plans import fleet_for
 
 from tfbuild import handlers
 from tfbuild.auditing import audit
@@ -21,7 +22,7 @@ from tfbuild.kernelbuild.proof import Proof
 from tfbuild.packing import conformance, tuned
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.request import resolve_fleet
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.tools.emulation import find_emulator
 from tfbuild.upstream.download import hash_file
 from tfcore.errors import AdmissionError, ToolError
@@ -41,16 +42,18 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def fleet_and_wheel(
     tree: Path, paths: Paths, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Fleet, BuiltWheel]:
+) -> tuple[Fleet[KernelsPlan], BuiltWheel]:
     return made(",".join(TARGETS), RELEASE, tree, paths, tmp_path_factory.mktemp("pool"))
 
 
-def made(arch: str, release: str, tree: Path, paths: Paths, pool: Path) -> tuple[Fleet, BuiltWheel]:
+def made(
+    arch: str, release: str, tree: Path, paths: Paths, pool: Path
+) -> tuple[Fleet[KernelsPlan], BuiltWheel]:
     """A wheel with tanh, built from a tree."""
     request = Request(
         arch=arch, release=release, kernels="cwise_op_tanh", python="3.11", source=str(tree)
     )
-    fleet, compiler = resolve_fleet(request)
+    fleet, compiler = fleet_for(request)
     built = builder.build_wheel(
         fleet,
         compiler=compiler,
@@ -63,7 +66,7 @@ def made(arch: str, release: str, tree: Path, paths: Paths, pool: Path) -> tuple
 
 @pytest.fixture(scope="module")
 def seen_on(
-    fleet_and_wheel: tuple[Fleet, BuiltWheel],
+    fleet_and_wheel: tuple[Fleet[KernelsPlan], BuiltWheel],
     paths: Paths,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], dict[str, Any]]:
@@ -83,7 +86,7 @@ def seen_on(
 
 
 def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
-    fleet_and_wheel: tuple[Fleet, BuiltWheel],
+    fleet_and_wheel: tuple[Fleet[KernelsPlan], BuiltWheel],
 ) -> None:
     wheel = fleet_and_wheel[1].wheel
     facts = tuned.read_tuned(wheel)
@@ -100,7 +103,7 @@ def test_what_ran_under_an_emulator_is_not_published_before_it_ran_on_a_cpu(
 
 
 def test_another_cross_compiler_than_clang_is_refused(paths: Paths) -> None:
-    fleet, compiler = resolve_fleet(
+    fleet, compiler = fleet_for(
         Request(arch="neoverse_v1", kernels="mini", compiler="aarch64-linux-gnu-g++")
     )
     with pytest.raises(ToolError, match="cannot link kernels for aarch64") as caught:
@@ -111,14 +114,14 @@ def test_another_cross_compiler_than_clang_is_refused(paths: Paths) -> None:
 
 
 def test_the_wheel_asks_for_no_later_system_than_stock(
-    fleet_and_wheel: tuple[Fleet, BuiltWheel], paths: Paths
+    fleet_and_wheel: tuple[Fleet[KernelsPlan], BuiltWheel], paths: Paths
 ) -> None:
     wheel_audit = audit.audit(fleet_and_wheel[1].wheel, paths=paths, stock=None)
     assert not wheel_audit.problems
 
 
 def test_the_wheel_is_made_again_of_the_sources_that_were_given(
-    fleet_and_wheel: tuple[Fleet, BuiltWheel], tree: Path
+    fleet_and_wheel: tuple[Fleet[KernelsPlan], BuiltWheel], tree: Path
 ) -> None:
     """For CPUs that this machine has not: its kernels are compiled and not run."""
     wheel = str(fleet_and_wheel[1].wheel)

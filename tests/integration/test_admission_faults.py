@@ -13,6 +13,7 @@ from tests.builders.rint_kernels import RIGHT, RINT_TYPES, library, rint
 from tfbuild.binaries import elf
 from tfbuild.kernelbuild import admission, structures
 from tfbuild.kernelbuild.build_setup import unpack_stock
+from tfbuild.planning.plan import require_stock
 from tfbuild.tools.environment import Environment
 from tfcore.settings import Paths
 
@@ -46,16 +47,13 @@ def test_each_fault_is_seen_and_the_sound_one_is_admitted(
     tmp_path: Path,
 ) -> None:
     names = FEW if choice == "few" else tuple(CASES)
-    recipe = native.plan.kernel_recipe
-    assert recipe is not None
+    recipe, stock = native.plan.kernel_recipe, require_stock(native.plan)
 
     def compiled(name: str) -> Path:
         return library(name, CASES[name][0], tmp_path, native, staged, paths)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         libraries = dict(zip(names, pool.map(compiled, names), strict=True))
-    stock = native.plan.stock
-    assert stock is not None
     headers = unpack_stock(native.arm.wheel, stock.sha256, recipe, paths)
     verdicts = admission.run_conformance_tests(
         libraries,

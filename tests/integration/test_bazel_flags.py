@@ -29,8 +29,8 @@ from tests.builders.trees import reduced_tree
 from tfbuild.commands import Request
 from tfbuild.machine import memory
 from tfbuild.planning import render
-from tfbuild.planning.plan import Plan
-from tfbuild.planning.request import resolve_plan
+from tfbuild.planning.plan import FullPlan, make_full_plan
+from tfbuild.planning.request import resolve
 from tfbuild.remote import bazelrc, caches, toolchain
 from tfbuild.remote.caches import Remote
 from tfbuild.tools import pgo
@@ -191,8 +191,7 @@ class Bench:
         (folder / "WORKSPACE").touch()
         return read_tree(folder)
 
-    def site(self, plan: Plan, tree: SourceTree, bazel: Bazel, name: str) -> Site:
-        assert plan.full_recipe is not None
+    def site(self, plan: FullPlan, tree: SourceTree, bazel: Bazel, name: str) -> Site:
         recipe = adapt_recipe(plan.full_recipe, tree, bazel.version)
         folder = self.folder / "sites" / plan.release / bazel.version / name
         render.write(render.render(replace(plan, full_recipe=recipe), self.paths.templates), folder)
@@ -244,13 +243,13 @@ def calls(site: Site, remote: Remote) -> tuple[BazelCall, ...]:
         budget=memory.choose_budget(8_000, 2), vendored=site.paths.cache / "vendor", remote=remote
     )
     call = build._create_call(site, order, lock)
-    if not site.plan.full_recipe or not site.plan.full_recipe.training:
+    if not site.plan.full_recipe.training:
         return (call,)
     learned = pgo.build_use_option(site.folder / "learned.profdata")
     return tuple(replace(call, options=(*call.options, name)) for name in (pgo.INSTRUMENT, learned))
 
 
-def variants(release: Release, program: Path) -> Iterator[tuple[str, Plan]]:
+def variants(release: Release, program: Path) -> Iterator[tuple[str, FullPlan]]:
     """A plan for each target: plain, with LTO, with PGO."""
     request = Request(release=release.version, scope="full", compiler="clang@16.0.6")
     for arch in ARCHS:
@@ -259,7 +258,7 @@ def variants(release: Release, program: Path) -> Iterator[tuple[str, Plan]]:
             ("lto", replace(request, lto=True)),
             ("pgo", replace(request, pgo=str(program))),
         ):
-            yield f"{arch}-{kind}", resolve_plan(replace(chosen, arch=arch))[0]
+            yield f"{arch}-{kind}", make_full_plan(resolve(replace(chosen, arch=arch)))
 
 
 @pytest.fixture(scope="module")
@@ -510,7 +509,7 @@ def test_the_startup_options_are_taken_as_they_are(
     bazel = bench.bazel(case.claimed, debian=real.version == OLD)
     remote = remotes[cache]
     request = Request(arch="skylake", release=case.release, scope="full", compiler="clang@16.0.6")
-    site = bench.site(resolve_plan(request)[0], bench.tree(case.release), bazel, "as-it-is")
+    site = bench.site(make_full_plan(resolve(request)), bench.tree(case.release), bazel, "as-it-is")
     (call,) = calls(site, remote)
     words = bench.written(site, call)
     # The product knows the startup options that Debian's Bazel needs, of 4.2.3 alone.

@@ -55,9 +55,7 @@ TABLE = """constexpr Row kCompiled[] = {
 def test_a_definition_is_compared_as_it_is_compiled(
     name: str, native: Tried, stock_arm: Environment, paths: Paths, tmp_path: Path
 ) -> None:
-    plan = native.plan
-    recipe = plan.kernel_recipe
-    assert recipe is not None
+    plan, recipe = native.plan, native.plan.kernel_recipe
     # (The native wheel's build has unpacked them: two processes that do are in each other's way.)
     headers = unpack_stock(stock_arm.wheel, require_stock(plan).sha256, recipe, paths)
     own_path = tmp_path / "tensorwright"

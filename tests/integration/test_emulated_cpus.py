@@ -22,7 +22,7 @@ from tfbuild.planning.dispatcher import (
     list_compile_flags,
     render_header,
 )
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.planning.render import build_dispatch_target
 from tfcore.run import run
 from tfcore.settings import TEMPLATES
@@ -112,7 +112,7 @@ def models() -> Iterator[str]:
             yield name
 
 
-def compile_all(site: Path, plans: tuple[Plan, ...]) -> None:
+def compile_all(site: Path, plans: tuple[KernelsPlan, ...]) -> None:
     (site / LIBRARY_FOLDER).mkdir()
     for plan in plans:
         library = site / LIBRARY_FOLDER / plan.library

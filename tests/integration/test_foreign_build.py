@@ -12,6 +12,7 @@ import pytest
 from tests.builders.installed_wheel import Tried
 from tests.builders.invoke_calls import Tasks
 from tests.builders.own_cpu import own_cpu
+from tests.builders.plans import fleet_for
 from tests.builders.rint_kernels import REGISTER, RIGHT, WRONG, library, rint
 
 from tfbench.arms import wheel_conformance
@@ -23,7 +24,6 @@ from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.packing import conformance, tuned
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import UnitConformance
-from tfbuild.planning.request import resolve_fleet
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
 from tfcore.comparisons.kernels import TypedOp
@@ -51,7 +51,7 @@ def foreign(elsewhere: Paths) -> BuiltWheel:
     What stands in for that is the fleet's own older target, which other tests have compiled."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MASK, HIDDEN)
-        fleet, compiler = resolve_fleet(Request(arch=f"{OLDER},{TARGET}", kernels="mini"))
+        fleet, compiler = fleet_for(Request(arch=f"{OLDER},{TARGET}", kernels="mini"))
         jobs = handlers.choose_jobs(fleet.first, "")
         return builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=elsewhere)
 

@@ -27,7 +27,8 @@ from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.machine import memory
 from tfbuild.packing.tuned import FILE, Tuned, read_tuned
 from tfbuild.packing.wheel import extract, read_identity
-from tfbuild.planning.request import resolve_plan
+from tfbuild.planning.plan import make_full_plan
+from tfbuild.planning.request import resolve
 from tfbuild.remote import caches
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import DEBIAN_BAZEL
@@ -122,7 +123,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def built(paths: Paths, tree: Path, order: Order | None = None, **options: object) -> BuiltWheel:
     request = Request(scope="full", python="3.11", **({"arch": "haswell"} | options))  # type: ignore[arg-type]
-    plan, compiler = resolve_plan(request)
+    resolved = resolve(request)
+    plan, compiler = make_full_plan(resolved), resolved.compiler
     order = dataclasses.replace(order or Order(budget=BUDGET), tree=tree, requirements="")
     return build_wheel(plan, compiler=compiler, order=order, paths=paths)
 
@@ -194,7 +196,7 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
     haswell: BuiltWheel, paths: Paths, tree: Path
 ) -> None:
     before = haswell.wheel.read_bytes()
-    plan, _ = resolve_plan(Request(scope="full", arch="haswell", python="3.11"))
+    plan = make_full_plan(resolve(Request(scope="full", arch="haswell", python="3.11")))
     assert find_finished(plan, Order(budget=BUDGET, tree=tree), paths) is None
     assert (
         find_finished(plan, Order(budget=BUDGET), paths) is None
@@ -209,7 +211,7 @@ def test_a_wheel_of_a_checkout_is_made_again_with_the_same_bytes(
 def test_a_wheel_of_the_release_is_found_finished_unless_bazel_is_told_more(
     haswell: BuiltWheel, paths: Paths, tmp_path: Path
 ) -> None:
-    plan, _ = resolve_plan(Request(scope="full", arch="haswell", python="3.11"))
+    plan = make_full_plan(resolve(Request(scope="full", arch="haswell", python="3.11")))
     private_paths = dataclasses.replace(paths, pool=tmp_path)
     manifest = json.loads(haswell.manifest.read_text())
     facts = read_tuned(haswell.wheel)
@@ -261,7 +263,8 @@ def test_releases_whose_bazel_makes_the_wheel(paths: Paths, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_vendor_folder_serves_a_build_on_another_machine(paths: Paths, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
-    plan, compiler = resolve_plan(Request(scope="full", python="3.11", arch="haswell"))
+    resolved = resolve(Request(scope="full", python="3.11", arch="haswell"))
+    plan, compiler = make_full_plan(resolved), resolved.compiler
     order = Order(budget=BUDGET, tree=tree, requirements="")
     fill_vendor_folder(plan, tmp_path / "vendor", compiler=compiler, order=order, paths=paths)
     other_paths = own_paths(tmp_path)

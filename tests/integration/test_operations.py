@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import special
+from tests.builders.plans import fleet_for
 
 from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import admission
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
-from tfbuild.planning.request import resolve_fleet
 from tfbuild.planning.selection import load_recorded_selections
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
@@ -134,7 +134,7 @@ def tuned_arm(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> Environ
     paths = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("operations"))
     hot = {unit for selection in load_recorded_selections() for unit in selection.kernels}
     names = ",".join(sorted({*hot, *OTHERS}))
-    fleet, compiler = resolve_fleet(Request(arch="native", kernels=names))
+    fleet, compiler = fleet_for(Request(arch="native", kernels=names))
     jobs = handlers.choose_jobs(fleet.first, "")
     built = builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=paths)
     needs = read_requirements(fleet.first)

@@ -12,6 +12,7 @@ from filelock import FileLock
 from tests.builders import newer_clang
 from tests.builders.later import later
 from tests.builders.near_trees import NEAR, tree_of
+from tests.builders.plans import plan_for
 
 from tfbuild import handlers, interpreters
 from tfbuild.checks import TESTED_RELEASE
@@ -22,8 +23,8 @@ from tfbuild.kernelbuild.pool import BuiltWheel
 from tfbuild.packing import tuned
 from tfbuild.packing.tuned import Tuned
 from tfbuild.packing.wheel import read_identity, read_record
-from tfbuild.planning.plan import NATIVE, require_stock
-from tfbuild.planning.request import resolve_fleets, resolve_plan
+from tfbuild.planning.plan import NATIVE, make_kernels_plan, require_stock
+from tfbuild.planning.request import resolve_fleets
 from tfbuild.tools import environment
 from tfbuild.upstream import kernels
 from tfbuild.upstream.kernels import FOLDER
@@ -50,7 +51,7 @@ def build(paths: Paths, one_builder: FileLock, tmp_path_factory: pytest.TempPath
     own_paths = dataclasses.replace(paths, pool=tmp_path_factory.mktemp("releases"))
 
     def made(request: Request) -> tuple[BuiltWheel, ...]:
-        fleets, compiler = resolve_fleets(request)
+        fleets, compiler = resolve_fleets(request, make_kernels_plan)
         with one_builder:
             return builder.build_wheels(
                 fleets,
@@ -131,9 +132,8 @@ def test_every_header_of_ours_compiles_before_a_source_of_the_release(
     release: str, paths: Paths, tmp_path: Path
 ) -> None:
     tree = tree_of(NEAR[release], tmp_path)
-    plan, compiler = resolve_plan(Request(arch="haswell", release=release, kernels="mini"))
+    plan, compiler = plan_for(Request(arch="haswell", release=release, kernels="mini"))
     recipe, pin = plan.kernel_recipe, require_stock(plan)
-    assert recipe is not None
     stock = environment.fetch_wheel(f"{plan.package}=={release}", pin, paths)
     headers = unpack_stock(stock, pin.sha256, recipe, paths)
     (tmp_path / "tensorwright").symlink_to(NATIVE)

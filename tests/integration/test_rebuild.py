@@ -11,6 +11,7 @@ import pytest
 from tests.builders.installed_wheel import Tried
 from tests.builders.invoke_calls import Tasks
 from tests.builders.own_cpu import OwnCpu
+from tests.builders.plans import fleet_for
 
 from tfbuild import handlers
 from tfbuild.binaries import census, elf
@@ -21,7 +22,6 @@ from tfbuild.kernelbuild.proof import Proof, RebuildResult
 from tfbuild.packing.repack import repack
 from tfbuild.packing.tuned import KernelLibrary, read_tuned
 from tfbuild.packing.wheel import read_member
-from tfbuild.planning.request import resolve_fleet
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
 from tfcore.settings import Paths
@@ -146,7 +146,7 @@ def test_kernels_of_other_flags_than_it_says_are_found(
 ) -> None:
     """A wheel of other flags, with the record of the one without them."""
     other_paths = dataclasses.replace(paths, pool=tmp_path / "pool")
-    fleet, compiler = resolve_fleet(Request(kernels="mini", flags="-O1"))
+    fleet, compiler = fleet_for(Request(kernels="mini", flags="-O1"))
     jobs = handlers.choose_jobs(fleet.first, "")
     built = builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=other_paths)
     tried = dataclasses.replace(native, built=built, fleet=fleet)
@@ -173,7 +173,7 @@ def test_sources_that_were_given_must_be_given_again(
 ) -> None:
     tree = tmp_path / "mine"
     shutil.copytree(staged, tree)
-    fleet, compiler = resolve_fleet(Request(kernels="mini", source=str(tree)))
+    fleet, compiler = fleet_for(Request(kernels="mini", source=str(tree)))
     built = builder.build_wheel(
         fleet,
         compiler=compiler,
@@ -193,7 +193,7 @@ def test_fused_units_come_beside_the_hot_kernels_and_are_made_again(
 ) -> None:
     """Nothing of the hot kernels is compiled but what was selected, and the units are whole."""
     units = ("fused/updates", "fused/loops")
-    fleet, compiler = resolve_fleet(Request(kernels=f"hot,{','.join(units)}"))
+    fleet, compiler = fleet_for(Request(kernels=f"hot,{','.join(units)}"))
     built = builder.build_wheel(
         fleet,
         compiler=compiler,

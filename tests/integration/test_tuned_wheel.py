@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.builders.installed_wheel import Tried, own_arm
 from tests.builders.invoke_calls import Tasks
+from tests.builders.plans import fleet_for
 
 from tfbuild import handlers
 from tfbuild.binaries import elf
@@ -23,7 +24,6 @@ from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.request import resolve_fleet
 from tfbuild.planning.selection import Selection
 from tfbuild.tools import environment, shared_files
 from tfbuild.tools.environment import Environment
@@ -218,7 +218,7 @@ def test_building_again_gives_the_same_bytes(native: Tried, paths: Paths, tmp_pa
     """With nothing left but the caches: the workspace is rendered, linked and packed anew."""
     shutil.rmtree(paths.work / native.plan.key[:16])
     fresh = dataclasses.replace(paths, pool=tmp_path)
-    _, compiler = resolve_fleet(Request(kernels="mini"))
+    _, compiler = fleet_for(Request(kernels="mini"))
     jobs = handlers.choose_jobs(native.plan, "")
     again = builder.build_wheel(native.fleet, compiler=compiler, jobs=jobs, paths=fresh)
     assert not again.reused
@@ -229,7 +229,7 @@ def test_building_again_gives_the_same_bytes(native: Tried, paths: Paths, tmp_pa
 def test_what_was_linked_last_is_not_linked_again_and_decides_nothing(
     native: Tried, paths: Paths, tmp_path: Path
 ) -> None:
-    _, compiler = resolve_fleet(Request(kernels="mini"))
+    _, compiler = fleet_for(Request(kernels="mini"))
     jobs = handlers.choose_jobs(native.plan, "")
 
     def build(pool: Path) -> bytes:
@@ -312,7 +312,7 @@ def test_a_selection_registers_what_it_names_and_nothing_else(
         rows=(),
     )
     save(tmp_path / "selection.json", selection)
-    decided, compiler = resolve_fleet(Request(selection=str(tmp_path / "selection.json")))
+    decided, compiler = fleet_for(Request(selection=str(tmp_path / "selection.json")))
     fresh = dataclasses.replace(paths, pool=tmp_path)
     jobs = handlers.choose_jobs(decided.first, "")
     built = builder.build_wheel(decided, compiler=compiler, jobs=jobs, paths=fresh)
@@ -350,7 +350,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
     native: Tried, paths: Paths, tmp_path: Path
 ) -> None:
     """debug_ops needs gRPC's headers, which no wheel ships."""
-    decided, compiler = resolve_fleet(Request(kernels="mini,debug_ops"))
+    decided, compiler = fleet_for(Request(kernels="mini,debug_ops"))
     jobs = handlers.choose_jobs(decided.first, "")
     pool = dataclasses.replace(paths, pool=tmp_path)
     with pytest.raises(KernelError, match=r"debug_ops (.|\n)*grpc") as caught:
@@ -366,7 +366,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_can_be_left_out(
 
 def test_a_kernel_that_the_tree_lacks_names_the_close_ones(paths: Paths, native: Tried) -> None:
     """As a plan of a release may have it whose sources nobody has listed."""
-    fleet, compiler = resolve_fleet(Request(kernels="cwise_op_tanh"))
+    fleet, compiler = fleet_for(Request(kernels="cwise_op_tanh"))
     missing = KernelUnit(name="cwise_op_tahn", sources=(f"{FOLDER}/cwise_op_tahn.cc",))
     decided = Fleet(plans=(dataclasses.replace(fleet.first, kernels=(missing,)),))
     jobs = handlers.choose_jobs(decided.first, "")

@@ -7,7 +7,7 @@ import jinja2
 import jinja2.meta
 import pytest
 from tests.builders import container_files
-from tests.builders.plans import planned
+from tests.builders.plans import planned, planned_full
 
 from tfbuild.planning import containers
 from tfbuild.planning.render import build_contexts
@@ -27,7 +27,7 @@ ELSEWHERE = {
 # What each template is given, of plans of both scopes and of containers.
 EVERY = (
     build_contexts(planned()),
-    build_contexts(planned(scope="full")),
+    build_contexts(planned_full()),
     containers.build_contexts(
         container_files.fleet(container_files.CASES["containers-full"][0]),
         kernels="hot",

@@ -5,12 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.builders.plans import fleet_for, plan_for, planned_full
 
 from tfbuild.commands import BuildOptions, Request
 from tfbuild.handlers import build_wheel, choose_jobs, describe_built, describe_plan, estimate
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
-from tfbuild.planning.request import resolve_fleet, resolve_plan
+from tfbuild.planning.fleet import build_fleet
 from tfcore.comparisons.kernels import TypedOp
 from tfcore.errors import CompilerError, ToolError, UsageError
 
@@ -18,7 +19,7 @@ REQUEST = Request(arch="skylake", compiler="clang@16.0.6", python="3.11")
 
 
 def test_the_estimate_is_for_the_jobs_that_were_asked_for() -> None:
-    fleet, _ = resolve_fleet(REQUEST)
+    fleet, _ = fleet_for(REQUEST)
     document = json.loads(describe_plan(REQUEST, "3", as_json=True))
     assert document["jobs"] == {"count": 3, "limited_by": "--jobs"}
     assert document["estimate"]["seconds"] == estimate(fleet, 3).seconds
@@ -34,7 +35,7 @@ def test_every_line_of_a_plan_has_its_name_or_is_set_under_one() -> None:
 
 
 def test_jobs_are_bounded_by_the_machine_when_nobody_says_how_many() -> None:
-    plan, _ = resolve_plan(REQUEST)
+    plan, _ = plan_for(REQUEST)
     assert choose_jobs(plan, "").count >= 1
     with pytest.raises(UsageError, match="--jobs -1"):
         choose_jobs(plan, "-1")
@@ -111,7 +112,5 @@ def test_what_is_missing_is_installed_before_a_compiler_is_looked_for(
 def test_a_build_that_learns_is_made_twice(tmp_path: Path) -> None:
     program = tmp_path / "training.py"
     program.touch()
-    request = dataclasses.replace(REQUEST, scope="full")
-    once, _ = resolve_fleet(request)
-    twice, _ = resolve_fleet(dataclasses.replace(request, pgo=str(program)))
+    once, twice = (build_fleet([planned_full(pgo=pgo)]) for pgo in ("", str(program)))
     assert estimate(twice, 2).seconds == 2 * estimate(once, 2).seconds

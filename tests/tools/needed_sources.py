@@ -13,13 +13,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.builders.plans import plan_for
+
 from tfbuild import handlers
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import closure
 from tfbuild.kernelbuild import workspace as workspaces
 from tfbuild.kernelbuild.build_setup import prepare_inputs
 from tfbuild.kernelbuild.closure import Symbols
-from tfbuild.planning.request import resolve_plan
 from tfbuild.planning.selection import Selection, read_selection
 from tfbuild.upstream import kernels
 from tfcore import settings
@@ -44,7 +45,7 @@ def sources_of(path: Path, source: Path | None, paths: Paths) -> tuple[str, ...]
     text = "" if source is None else str(source)
     chosen = read_selection(path)
     request = Request(arch=chosen.target, release=chosen.release, selection=str(path), source=text)
-    plan, compiler = resolve_plan(request)
+    plan, compiler = plan_for(request)
     inputs = prepare_inputs(plan, paths, source, None)
     room = workspaces.prepare_workspace(
         plan, compiler, handlers.choose_jobs(plan, ""), inputs, paths

@@ -12,14 +12,14 @@ import shutil
 from collections.abc import Mapping
 
 from tests.builders import container_files
-from tests.builders.plans import planned
+from tests.builders.plans import planned, planned_full
 
 from tfbuild import full_build
 from tfbuild.machine import memory
 from tfbuild.plan_text import format_fleet
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import Plan, read_native_files
+from tfbuild.planning.plan import FullPlan, KernelsPlan, Plan, read_native_files
 from tfbuild.planning.render import render, render_repositories, write
 from tfbuild.upstream.releases import load_releases
 from tfcore.settings import ROOT, TEMPLATES
@@ -37,9 +37,9 @@ MACHINE = memory.choose_budget(64_000, 16)
 
 def cases() -> dict[str, Plan]:
     """Folder in tests/golden, or NAME.diff there → plan."""
-    plans = {
-        f"{scope}-{arch}": planned(arch, scope=scope, kernels=KERNELS)
-        for scope in ("kernels", "full")
+    plans: dict[str, Plan] = {
+        f"{scope}-{arch}": make(arch, kernels=KERNELS)
+        for scope, make in (("kernels", planned), ("full", planned_full))
         for arch in TARGETS
     }
     linked = "-O3 -flto=thin"
@@ -47,18 +47,17 @@ def cases() -> dict[str, Plan]:
     for release in load_releases():
         # As TensorFlow has tested it: "clang 16.0.0".
         compiler, python = release.compiler.replace(" ", "@"), release.pythons[-1]
-        plans[f"full-skylake-{release.version}"] = planned(
-            scope="full", release=release.version, compiler=compiler, python=python
+        plans[f"full-skylake-{release.version}"] = planned_full(
+            release=release.version, compiler=compiler, python=python
         )
     return {name: _without_recipe_hash(plan) for name, plan in plans.items()}
 
 
 def _without_recipe_hash(plan: Plan) -> Plan:
     """Our own C++ may change, and a template's comment, without changing every golden file."""
-    if plan.full_recipe is not None:
+    if isinstance(plan, FullPlan):
         full = dataclasses.replace(plan.full_recipe, guard_sha256="0" * 64)
         return dataclasses.replace(plan, full_recipe=full)
-    assert plan.kernel_recipe is not None
     recipe = dataclasses.replace(plan.kernel_recipe, recipe_sha256="0" * 64)
     return dataclasses.replace(plan, kernel_recipe=recipe)
 
@@ -68,7 +67,7 @@ def rendered(plan: Plan) -> dict[str, str]:
     copied = {f"tensorwright/{name}" for name in read_native_files()}
     files = render(plan, TEMPLATES)
     files = {name: text for name, text in files.items() if name not in copied}
-    if plan.kernel_recipe is not None:
+    if isinstance(plan, KernelsPlan):
         for repository, texts in render_repositories(plan, TEMPLATES).items():
             files |= {f"repositories/{repository}/{name}": texts[name] for name in texts}
     else:

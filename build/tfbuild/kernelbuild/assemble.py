@@ -15,7 +15,7 @@ from tfbuild.packing import notices, package_metadata, repack, tuned
 from tfbuild.packing.tuned import KernelLibrary, Tuned, UnitConformance
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import Plan, require_stock
+from tfbuild.planning.plan import KernelsPlan, require_stock
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.source_matching import SourceMatch
@@ -35,7 +35,7 @@ class LinkedLibrary:
     The kernels were run as compiled for `ran_as`.
     """
 
-    plan: Plan
+    plan: KernelsPlan
     ran_as: str
     library: Path
     verdicts: tuple[UnitVerdict, ...]
@@ -43,7 +43,7 @@ class LinkedLibrary:
 
 
 def assemble_wheel(
-    fleet: Fleet,
+    fleet: Fleet[KernelsPlan],
     libraries: Sequence[LinkedLibrary],
     dispatching: Path,
     *,
@@ -61,7 +61,9 @@ def assemble_wheel(
     facts = build_record(
         fleet, libraries, bazel=bazel, source_sha256=source_sha256, nearness=nearness
     )
-    add: dict[str, Path | bytes] = {f"{_get_load_folder(fleet)}/{dispatcher.LIBRARY}": dispatching}
+    add: dict[str, Path | bytes] = {
+        f"{fleet.first.kernel_recipe.load_folder}/{dispatcher.LIBRARY}": dispatching
+    }
     add |= {
         entry.file: linked.library for entry, linked in zip(facts.libraries, libraries, strict=True)
     }
@@ -77,15 +79,8 @@ def assemble_wheel(
     )
 
 
-def _get_load_folder(fleet: Fleet) -> str:
-    """Return the folder from which TensorFlow loads the dispatcher."""
-    recipe = fleet.first.kernel_recipe
-    assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    return recipe.load_folder
-
-
 def build_record(
-    fleet: Fleet,
+    fleet: Fleet[KernelsPlan],
     libraries: Sequence[LinkedLibrary],
     *,
     bazel: str,
@@ -93,7 +88,7 @@ def build_record(
     nearness: SourceMatch,
 ) -> Tuned:
     """Build the record that becomes the wheel's tuned.json."""
-    folder = f"{_get_load_folder(fleet)}/{dispatcher.LIBRARY_FOLDER}"
+    folder = f"{fleet.first.kernel_recipe.load_folder}/{dispatcher.LIBRARY_FOLDER}"
     return Tuned(
         key=fleet.key,
         release=fleet.first.release,
@@ -107,22 +102,24 @@ def build_record(
     )
 
 
-def _find_source_name(plan: Plan, sha256: str) -> str:
+def _find_source_name(plan: KernelsPlan, sha256: str) -> str:
     """Return the plan's file name of the sources with this hash."""
     return next(pin.file.name for pin in plan.sources if pin.file.sha256 == sha256)
 
 
-def _render_guards(fleet: Fleet, facts: Tuned) -> dict[str, bytes]:
+def _render_guards(fleet: Fleet[KernelsPlan], facts: Tuned) -> dict[str, bytes]:
     """Render the files that detect the CPU and set the defaults at import."""
     family = fleet.first.target.family
     return guard.build_guard_files(family) | guard.build_defaults_file(family, facts.carriers)
 
 
-def render_metadata(facts: Tuned, fleet: Fleet, stock: Path, tree: Path) -> dict[str, bytes]:
+def render_metadata(
+    facts: Tuned, fleet: Fleet[KernelsPlan], stock: Path, tree: Path
+) -> dict[str, bytes]:
     """Render the files of dist-info: the record, the bill of materials, and licence notices."""
     licences = notices.find_missing_licence(stock, tree)
     libraries = (
-        f"{_get_load_folder(fleet)}/{dispatcher.LIBRARY}",
+        f"{fleet.first.kernel_recipe.load_folder}/{dispatcher.LIBRARY}",
         *(e.file for e in facts.libraries),
     )
     return licences | package_metadata.build_kernels_metadata(
@@ -171,7 +168,7 @@ def _build_admission(verdict: UnitVerdict, library: LinkedLibrary) -> UnitConfor
 
 
 def check_wheel(
-    wheel: Path, fleet: Fleet, arm: Environment, *, cpu: Cpu, paths: Paths
+    wheel: Path, fleet: Fleet[KernelsPlan], arm: Environment, *, cpu: Cpu, paths: Paths
 ) -> dict[str, Any]:
     """Check the wheel that is installed in `arm`, and return the smoke test's report.
 

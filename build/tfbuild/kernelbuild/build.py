@@ -28,7 +28,7 @@ from tfbuild.packing import wheel
 from tfbuild.planning import defaults
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import Plan, require_stock
+from tfbuild.planning.plan import KernelsPlan, require_stock
 from tfbuild.planning.proxy_targets import choose_proxy_plan, list_missing_features
 from tfbuild.tools import emulation
 from tfcore import console, packages, settings
@@ -44,7 +44,7 @@ _OLDEST_PROBED = Version("3.10")
 
 
 def build_wheel(
-    fleet: Fleet,
+    fleet: Fleet[KernelsPlan],
     *,
     compiler: Compiler,
     jobs: Jobs,
@@ -71,7 +71,7 @@ def build_wheel(
 
 
 def build_wheels(
-    fleets: Sequence[Fleet],
+    fleets: Sequence[Fleet[KernelsPlan]],
     *,
     compiler: Compiler,
     jobs: Jobs,
@@ -113,7 +113,7 @@ def build_wheels(
     return tuple(finished[fleet.key] for fleet in fleets)
 
 
-def _find_test_obstacle(fleet: Fleet) -> str:
+def _find_test_obstacle(fleet: Fleet[KernelsPlan]) -> str:
     """Return why the fleet's wheel cannot be tested here; "" if it can."""
     plan = fleet.first
     if Version(plan.python) < _OLDEST_PROBED:
@@ -136,7 +136,7 @@ class _FleetBuilder:
         self._first: Workspace | None = None
 
     def build_libraries(
-        self, fleet: Fleet, compiler: Compiler, jobs: Jobs, *, keep_going: bool
+        self, fleet: Fleet[KernelsPlan], compiler: Compiler, jobs: Jobs, *, keep_going: bool
     ) -> None:
         """Compile, test and link the library of every target."""
         ground, paths = self._ground, self._paths
@@ -159,7 +159,7 @@ class _FleetBuilder:
                 for index, (plan, proxy) in enumerate(zip(fleet.plans, proxies, strict=True))
             )
 
-    def build_wheel(self, fleet: Fleet) -> BuiltWheel:
+    def build_wheel(self, fleet: Fleet[KernelsPlan]) -> BuiltWheel:
         """Assemble the wheel of this fleet's Python, and test it if that Python is here."""
         first, paths = self._first, self._paths
         assert first is not None  # noqa: S101  (build_libraries runs first)
@@ -194,20 +194,18 @@ class _FleetBuilder:
             new_wheel, fleet, parts, paths, smoke=self._test_wheel(new_wheel, fleet, stock)
         )
 
-    def _fetch_stock(self, plan: Plan) -> Path:
+    def _fetch_stock(self, plan: KernelsPlan) -> Path:
         """Fetch the stock wheel of another Python.
 
         Raises WheelError if its libraries are not those that the kernels were linked to and
         tested in.
         """
-        pin, recipe = require_stock(plan), plan.kernel_recipe
-        assert recipe is not None  # noqa: S101  (a kernels plan has one)
-        stock = fetch_stock_wheel(plan, pin, self._paths, self._given_stock)
+        stock = fetch_stock_wheel(plan, require_stock(plan), self._paths, self._given_stock)
         theirs, ours = (
             {line.name: line.digest for line in wheel.read_record(path)}
             for path in (stock, self._ground.stock)
         )
-        for name in recipe.libraries:
+        for name in plan.kernel_recipe.libraries:
             if theirs.get(name) != ours[name]:
                 raise WheelError(
                     f"{Path(name).name} of {stock.name} differs from that of "
@@ -216,7 +214,7 @@ class _FleetBuilder:
                 )
         return stock
 
-    def _test_wheel(self, fresh: Path, fleet: Fleet, stock: Path) -> dict[str, Any]:
+    def _test_wheel(self, fresh: Path, fleet: Fleet[KernelsPlan], stock: Path) -> dict[str, Any]:
         """Test the wheel in its own interpreter, and return the report; {} if that is not here."""
         plan, paths = fleet.first, self._paths
         if obstacle := _find_test_obstacle(fleet):
@@ -257,12 +255,12 @@ class _ConformanceTests:
         while self._open:
             workspaces.stop_bazel(self.plan_workspaces[self._open.pop()])
 
-    def close_workspace(self, plan: Plan) -> None:
+    def close_workspace(self, plan: KernelsPlan) -> None:
         """Stop Bazel in the workspace of a linked plan: a server that stays takes memory."""
         self._open.remove(plan.key)
         workspaces.stop_bazel(self.plan_workspaces[plan.key])
 
-    def compile_units(self, plan: Plan) -> CompiledUnits:
+    def compile_units(self, plan: KernelsPlan) -> CompiledUnits:
         if plan.key not in self._compiled:
             with console.report_step(
                 f"compile {console.format_count(len(plan.kernels), 'kernel group')} for "
@@ -274,7 +272,7 @@ class _ConformanceTests:
                 )
         return self._compiled[plan.key]
 
-    def test_units(self, plan: Plan) -> tuple[UnitVerdict, ...]:
+    def test_units(self, plan: KernelsPlan) -> tuple[UnitVerdict, ...]:
         """Test the kernel groups of a plan whose kernels this CPU runs; return the verdicts."""
         if plan.key not in self._verdicts:
             compiled = self.compile_units(plan)
@@ -287,14 +285,13 @@ class _ConformanceTests:
                 self._verdicts[plan.key] = _add_compile_failures(verdicts, compiled)
         return self._verdicts[plan.key]
 
-    def transfer_verdicts(self, plan: Plan, runner: Plan) -> tuple[UnitVerdict, ...]:
+    def transfer_verdicts(self, plan: KernelsPlan, runner: KernelsPlan) -> tuple[UnitVerdict, ...]:
         """Return the verdicts on the kernel groups of a plan that this CPU cannot run.
 
         They are those of `runner`, the same sources for a target that it can run, and of the
         static checks of the plan's own libraries.
         """
         recipe = plan.kernel_recipe
-        assert recipe is not None  # noqa: S101  (a kernels plan has one)
         verdicts = self.test_units(runner)
         compiled = self.compile_units(plan)
         _require_same_structures(self.plan_workspaces[plan.key])
@@ -322,7 +319,11 @@ def _add_compile_failures(
 
 
 def _link_library(
-    plan: Plan, runner: Plan, tried: _ConformanceTests, *, dispatched: Sequence[Plan]
+    plan: KernelsPlan,
+    runner: KernelsPlan,
+    tried: _ConformanceTests,
+    *,
+    dispatched: Sequence[KernelsPlan],
 ) -> LinkedLibrary:
     """Link the library of one target from the kernel groups that passed.
 
@@ -358,7 +359,7 @@ def _link_library(
         )
 
 
-def _require_python(fleet: Fleet) -> None:
+def _require_python(fleet: Fleet[KernelsPlan]) -> None:
     """Raise PythonError if the fleet's Python is too old to run the conformance tests."""
     python = fleet.first.python
     if Version(python) < _OLDEST_PROBED:
@@ -372,13 +373,13 @@ def _describe_host(ground: BuildSetup) -> str:
     return f"the CPU of {ground.emulator.name}" if ground.emulator else "this CPU"
 
 
-def _describe_runner(runner: Plan, ground: BuildSetup) -> str:
+def _describe_runner(runner: KernelsPlan, ground: BuildSetup) -> str:
     """Return the target that the kernels ran as, and the emulator, if there was one."""
     spec = runner.target.spec
     return f"{spec} under {ground.emulator.name}" if ground.emulator else spec
 
 
-def require_linker(fleet: Fleet, compiler: Compiler) -> None:
+def require_linker(fleet: Fleet[KernelsPlan], compiler: Compiler) -> None:
     """Raise ToolError if the link, after the compiles, would lack a tool."""
     if compiler.architecture != platform.machine():
         _require_cross_linker(compiler)
@@ -414,7 +415,7 @@ def _require_cross_linker(compiler: Compiler) -> None:
         )
 
 
-def _require_registered(plan: Plan, registered: Collection[TypedOp]) -> None:
+def _require_registered(plan: KernelsPlan, registered: Collection[TypedOp]) -> None:
     """Warn of selected kernels that did not pass. Raises KernelError if none passed."""
     for kernel in sorted({*(plan.selection or ())} - {*registered}):
         console.warn(f"{kernel.op} {kernel.types} was selected, but did not pass: it stays stock")
@@ -432,7 +433,6 @@ def resolve_verdicts(
     Raises KernelError, before any test, if kernels would see other structures than stock.
     """
     recipe = workspace.plan.kernel_recipe
-    assert recipe is not None  # noqa: S101
     _require_same_structures(workspace)
     folder = workspace.paths.verdicts
     verdicts = open_verdicts(folder, ground.arm, ground.staged, recipe.copts, ground.cpu)

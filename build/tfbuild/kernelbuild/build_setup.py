@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild.packing import notices, wheel
-from tfbuild.planning.plan import KernelRecipe, Plan, require_stock
+from tfbuild.planning.plan import KernelRecipe, KernelsPlan, require_stock
 from tfbuild.tools import environment, foreign_environments
 from tfbuild.tools.emulation import PYTHON, Emulator, find_emulator
 from tfbuild.tools.environment import Environment
@@ -50,7 +50,7 @@ class BuildSetup(BuildInputs):
 
 
 def prepare_setup(
-    plan: Plan, paths: Paths, given_source: Path | None, given_stock: Path | None
+    plan: KernelsPlan, paths: Paths, given_source: Path | None, given_stock: Path | None
 ) -> BuildSetup:
     """Fetch, unpack and install what the plan is built on.
 
@@ -75,11 +75,10 @@ def prepare_setup(
 
 
 def prepare_inputs(
-    plan: Plan, paths: Paths, given_source: Path | None, given_stock: Path | None
+    plan: KernelsPlan, paths: Paths, given_source: Path | None, given_stock: Path | None
 ) -> BuildInputs:
     """Fetch and unpack what the plan is compiled from."""
     recipe, wheel_pin = plan.kernel_recipe, require_stock(plan)
-    assert recipe is not None  # noqa: S101  (a kernels plan has one)
     with console.report_step(f"TensorFlow {plan.release} sources"):
         pin, staged = _stage_sources(plan, recipe.staging, given_source, paths)
         local_sources.require_release(staged, plan.release)
@@ -110,7 +109,7 @@ def prepare_inputs(
     )
 
 
-def prepare_emulator(plan: Plan, paths: Paths) -> Emulator | None:
+def prepare_emulator(plan: KernelsPlan, paths: Paths) -> Emulator | None:
     """Return the emulator of the plan's kernels.
 
     It is None if they are of this machine's architecture. Raises ToolError, and PythonError for a
@@ -129,7 +128,7 @@ def prepare_emulator(plan: Plan, paths: Paths) -> Emulator | None:
 
 
 def create_environment(
-    plan: Plan,
+    plan: KernelsPlan,
     wheel: Path,
     emulator: Emulator | None,
     paths: Paths,
@@ -146,7 +145,7 @@ def create_environment(
     )
 
 
-def fetch_stock_wheel(plan: Plan, pin: Pin, paths: Paths, stock_path: Path | None) -> Path:
+def fetch_stock_wheel(plan: KernelsPlan, pin: Pin, paths: Paths, stock_path: Path | None) -> Path:
     """Return the plan's stock wheel.
 
     It is the given file, the file of its name in a given folder, or fetched.
@@ -156,7 +155,7 @@ def fetch_stock_wheel(plan: Plan, pin: Pin, paths: Paths, stock_path: Path | Non
 
 
 def _stage_sources(
-    plan: Plan, staging: Staging, path: Path | None, paths: Paths
+    plan: KernelsPlan, staging: Staging, path: Path | None, paths: Paths
 ) -> tuple[SourcePin, Path]:
     """Return the plan's source that was used, and the tree that a kernels build reads of it."""
     pin = plan.sources[0]
@@ -168,7 +167,7 @@ def _stage_sources(
     return used, source.stage(archive, sha256, staging, paths)
 
 
-def read_requirements(plan: Plan) -> str:
+def read_requirements(plan: KernelsPlan) -> str:
     """Return the locked dependencies of the plan's stock wheel."""
     tag = releases.format_python_tag(plan.python)
     stock = releases.require_stock_wheel(plan.release_record, plan.package, tag, plan.target.family)
@@ -189,7 +188,7 @@ def unpack_stock(stock: Path, sha256: str, recipe: KernelRecipe, paths: Paths) -
     return folder
 
 
-def _require_sources(plan: Plan, staged: Path) -> None:
+def _require_sources(plan: KernelsPlan, staged: Path) -> None:
     for unit in plan.kernels:
         for name in unit.sources:
             if not name.startswith(f"{WORKSPACE_FOLDER}/") and not (staged / name).is_file():

@@ -23,7 +23,7 @@ from tfbuild.planning.defaults import (
     load_known_measurements,
 )
 from tfbuild.planning.fleet import Fleet, build_fleet
-from tfbuild.planning.plan import Plan, Resolved, Scope
+from tfbuild.planning.plan import KernelsPlan, Resolved, Scope
 from tfbuild.planning.target_compiler import read_macros
 from tfbuild.upstream import local_sources, releases
 from tfbuild.upstream.download import Pin
@@ -50,7 +50,7 @@ class Origin:
 
     facts: Tuned
     compiler: Compiler
-    fleet: Fleet
+    fleet: Fleet[KernelsPlan]
     unknown: tuple[str, ...]
 
 
@@ -143,7 +143,7 @@ def _plan_library(
     compiler: Compiler,
     release: Release,
     sources: tuple[SourcePin, ...],
-) -> tuple[Plan, bool]:
+) -> tuple[KernelsPlan, bool]:
     """Return a library's plan, and whether tuned.json names the same one."""
     target = parse_target(library.target)
     _require_plain_names(library)
@@ -159,7 +159,7 @@ def _plan_library(
         defaults_request=_derive_defaults_request(library, target, facts.release),
         sources=sources,
     )
-    plan = plans.make_plan(resolved)
+    plan = plans.make_kernels_plan(resolved)
     units = plans.filter_sources(plan.kernels, library.sources)
     plan = dataclasses.replace(
         plan,
@@ -194,7 +194,9 @@ def _plan_library(
 _UNFOUND: tuple[TypedOp, ...] = (TypedOp(op="", types=""),)
 
 
-def _list_selections(library: KernelLibrary, plan: Plan) -> Iterator[tuple[TypedOp, ...] | None]:
+def _list_selections(
+    library: KernelLibrary, plan: KernelsPlan
+) -> Iterator[tuple[TypedOp, ...] | None]:
     """Yield the kernel selections that the library may have been built with.
 
     tuned.json does not record what was selected and did not pass, but the plan's key shows

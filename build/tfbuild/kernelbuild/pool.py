@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tfbuild.kernelbuild.admission import UnitVerdict
 from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import Plan
 from tfbuild.tools import environment
 from tfbuild.upstream.download import hash_file
 from tfcore import settings
@@ -46,7 +47,7 @@ class BuiltWheel:
 
 def add_wheel(
     fresh: Path,
-    fleet: Fleet,
+    fleet: Fleet[Plan],
     parts: tuple[WheelPart, ...],
     paths: Paths,
     **details: object,
@@ -82,7 +83,7 @@ def add_wheel(
     return BuiltWheel(wheel=final, manifest=manifest, parts=parts, reused=False)
 
 
-def find_wheel(fleet: Fleet, paths: Paths) -> BuiltWheel | None:
+def find_wheel(fleet: Fleet[Plan], paths: Paths) -> BuiltWheel | None:
     """Return the wheel of exactly these plans, if the pool has it whole."""
     stem = f"{fleet.first.package.replace('-', '_')}-{fleet.version}"
     for manifest in sorted(paths.pool.glob(f"{stem}-*.json")):

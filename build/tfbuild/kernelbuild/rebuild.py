@@ -25,7 +25,7 @@ from tfbuild.packing import tuned
 from tfbuild.packing.tuned import KernelLibrary
 from tfbuild.packing.wheel import read_identity
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.upstream import local_sources, source
 from tfcore import console, settings
 from tfcore.errors import RebuildError
@@ -129,7 +129,7 @@ def _fetch_source(origin: Origin, path: Path | None, paths: Paths) -> Path:
 
 
 def _link_library(
-    workspace: Workspace, origin: Origin, *, dispatched: Sequence[Plan]
+    workspace: Workspace, origin: Origin, *, dispatched: Sequence[KernelsPlan]
 ) -> LinkedLibrary:
     """Link the library of one target from the kernel groups and registrations in tuned.json."""
     plan = workspace.plan

@@ -24,7 +24,7 @@ from tfbuild.kernelbuild.build_setup import BuildSetup, prepare_setup
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.kernelbuild.workspace import Workspace
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.upstream import registrations
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, SourceOutcome, SurveyRow
 from tfcore import console, settings
@@ -58,7 +58,7 @@ class Survey:
     that were tested in time.
     """
 
-    plan: Plan
+    plan: KernelsPlan
     table: Mapping[str, tuple[str, ...]]
     broken: Mapping[str, str]
     units: Mapping[str, KernelUnit]
@@ -67,7 +67,7 @@ class Survey:
 
 
 def survey_sources(
-    plan: Plan,
+    plan: KernelsPlan,
     compiler: Compiler,
     jobs: Jobs,
     *,
@@ -108,10 +108,9 @@ def survey_sources(
     )
 
 
-def _list_defines(plan: Plan) -> tuple[str, ...]:
-    recipe = plan.kernel_recipe
-    assert recipe is not None  # noqa: S101  (a kernels plan has one)
-    return tuple(word.removeprefix("-D") for word in recipe.copts if word.startswith("-D"))
+def _list_defines(plan: KernelsPlan) -> tuple[str, ...]:
+    copts = plan.kernel_recipe.copts
+    return tuple(word.removeprefix("-D") for word in copts if word.startswith("-D"))
 
 
 def _build_single_unit(source: str) -> KernelUnit:

@@ -12,7 +12,7 @@ from packaging.version import Version
 from tfbuild.kernelbuild.build_setup import BuildInputs
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.jobs import Jobs
-from tfbuild.planning.plan import KERNEL_LIBRARY, Plan
+from tfbuild.planning.plan import KERNEL_LIBRARY, KernelsPlan
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.upstream.kernels import KernelUnit, format_label
@@ -49,7 +49,7 @@ class Workspace:
     If it `stays`, Bazel waits for the next call until `stop_bazel`.
     """
 
-    plan: Plan
+    plan: KernelsPlan
     bazel: Bazel
     folder: Path
     options: tuple[str, ...]
@@ -77,7 +77,7 @@ class CompiledUnits:
 
 
 def prepare_workspace(
-    plan: Plan, compiler: Compiler, jobs: Jobs, inputs: BuildInputs, paths: Paths
+    plan: KernelsPlan, compiler: Compiler, jobs: Jobs, inputs: BuildInputs, paths: Paths
 ) -> Workspace:
     """Render the workspace and the BUILD files beside it and the inputs; choose Bazel's options.
 
@@ -169,7 +169,7 @@ def link_library(
     workspace: Workspace,
     units: tuple[KernelUnit, ...],
     registrations: Sequence[TypedOp],
-    dispatched: Sequence[Plan],
+    dispatched: Sequence[KernelsPlan],
     *,
     compiled: CompiledUnits,
 ) -> Path:

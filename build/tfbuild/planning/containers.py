@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.plan import FullPlan, KernelsPlan, Plan
 from tfbuild.planning.render import render_template
 from tfcore.errors import CompilerError, PythonError
 
@@ -42,7 +42,7 @@ _FOR_TREES = ("patchelf", "python3-dev")
 
 
 def render_containers(
-    fleet: Fleet, *, kernels: str, vcpus: int | None, templates: Path
+    fleet: Fleet[Plan], *, kernels: str, vcpus: int | None, templates: Path
 ) -> dict[str, str]:
     """Return the container files: file name → text.
 
@@ -61,7 +61,7 @@ def render_containers(
 
 
 def build_contexts(
-    fleet: Fleet, *, kernels: str, vcpus: int | None
+    fleet: Fleet[Plan], *, kernels: str, vcpus: int | None
 ) -> dict[str, Mapping[str, object]]:
     """Return the template variables: template name → variables.
 
@@ -120,7 +120,7 @@ def _find_program(plan: Plan) -> str:
 
 
 def _list_compiler_packages(plan: Plan, compiler: str) -> tuple[str, ...]:
-    if plan.scope is Scope.KERNELS:
+    if isinstance(plan, KernelsPlan):
         return (compiler,)
     family, _, number = compiler.rpartition("-")
     # --lto links with lld; --pgo needs a profile runtime and llvm-profdata.
@@ -129,10 +129,10 @@ def _list_compiler_packages(plan: Plan, compiler: str) -> tuple[str, ...]:
     return (compiler, *llvm, *_FOR_TREES)
 
 
-def _build_command(fleet: Fleet, kernels: str, compiler: str) -> tuple[str, ...]:
+def _build_command(fleet: Fleet[Plan], kernels: str, compiler: str) -> tuple[str, ...]:
     """Return the build command of these plans, with `native` resolved and defaults written out."""
     plan = fleet.first
-    recipe = plan.full_recipe
+    lto = isinstance(plan, FullPlan) and plan.full_recipe.lto
     return (
         "build",
         *("--scope", plan.scope.value),
@@ -141,6 +141,6 @@ def _build_command(fleet: Fleet, kernels: str, compiler: str) -> tuple[str, ...]
         *("--package", plan.package),
         *("--python", plan.python),
         *("--compiler", compiler),
-        *(("--kernels", kernels) if recipe is None else ()),
-        *(("--lto",) if recipe is not None and recipe.lto else ()),
+        *(("--kernels", kernels) if isinstance(plan, KernelsPlan) else ()),
+        *(("--lto",) if lto else ()),
     )

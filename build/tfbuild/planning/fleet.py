@@ -5,28 +5,31 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tfbuild.planning.defaults import BF16
-from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.plan import AnyPlan, Plan, Scope
 from tfcore.cpus.cpu import compute_x86_64_level
 from tfcore.cpus.features import filter_codegen
 from tfcore.cpus.targets import STOCK_SPECS, Target
 from tfcore.errors import UsageError
 from tfcore.records import hash_record
 
+Plan_co = TypeVar("Plan_co", bound=Plan, covariant=True)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fleet:
+class Fleet(Generic[Plan_co]):
     """The plans of one wheel, in the order in which the dispatcher tries their libraries.
 
     They differ in target, flags and required features only. A wheel for one target is a fleet of
     one, with its plan's key and version.
     """
 
-    plans: tuple[Plan, ...]
+    plans: tuple[Plan_co, ...]
 
     @property
-    def first(self) -> Plan:
+    def first(self) -> Plan_co:
         """The first plan, which represents what all plans have in common."""
         return self.plans[0]
 
@@ -57,7 +60,7 @@ class Fleet:
         return tuple(plan.target.spec for plan in self.plans)
 
 
-def build_fleet(plans: Iterable[Plan]) -> Fleet:
+def build_fleet(plans: Iterable[AnyPlan]) -> Fleet[AnyPlan]:
     """Return the fleet of these plans, the most capable target first.
 
     Raises UsageError for a repeated target, and for targets that cannot be in one wheel.

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from packaging.version import Version
 
@@ -112,14 +113,16 @@ class FullRecipe:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
-    """All decisions about one wheel.
+class BasePlan:
+    """The fields of both kinds of plan: all decisions about one wheel.
 
     `required` are the CPU features that its code needs. `source_flags` are appended to `flags`
     for some kernel sources. With a `selection` only its kernels are registered, and with
     `only_selected` only they are compiled; `measured` are the measurements that it is based on,
     and `measured_on` names their CPU and code. `defaults` are the run-time defaults for this
     target.
+
+    The key is the hash of all fields, so each kind of plan also has those of the other, empty.
     """
 
     schema: int = SCHEMA
@@ -156,13 +159,8 @@ class Plan:
 
     @property
     def local(self) -> str:
-        """The local version (PEP 440): the target, the options of a full build, and bfloat16."""
-        recipe = self.full_recipe
-        if recipe is None:
-            return f"{self.target.local}.{BF16}" if self.bf16 else self.target.local
-        return _format_full_local(
-            self.target, lto=recipe.lto, training=recipe.training, bf16=self.bf16
-        )
+        """The local version (PEP 440): the target, and bfloat16."""
+        return f"{self.target.local}.{BF16}" if self.bf16 else self.target.local
 
     @property
     def bf16(self) -> bool:
@@ -174,6 +172,14 @@ class Plan:
         """The version of a wheel for this target alone."""
         return f"{self.release}+{self.local}"
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelsPlan(BasePlan):
+    """The plan of a stock wheel with tuned kernels."""
+
+    scope: Scope = Scope.KERNELS
+    kernel_recipe: KernelRecipe
+
     @property
     def sources_compiled(self) -> tuple[str, ...]:
         """The sources of all kernel groups, without duplicates."""
@@ -183,6 +189,24 @@ class Plan:
     def library(self) -> str:
         """The file name of the target's kernel library in the wheel."""
         return f"libtensorwright_kernels.{self.target.local}.so"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FullPlan(BasePlan):
+    """The plan of a wheel for which the whole tree is compiled."""
+
+    scope: Scope = Scope.FULL
+    full_recipe: FullRecipe
+
+    @property
+    def local(self) -> str:
+        """The local version (PEP 440): the target, the options of the build, and bfloat16."""
+        lto, training = self.full_recipe.lto, self.full_recipe.training
+        return _format_full_local(self.target, lto=lto, training=training, bf16=self.bf16)
+
+
+Plan = KernelsPlan | FullPlan
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
 def _format_full_local(target: Target, *, lto: bool, training: str, bf16: bool) -> str:
@@ -229,79 +253,101 @@ class Resolved:
 
 
 def make_plan(resolved: Resolved) -> Plan:
-    """Make the plan of a wheel.
+    """Make the plan of a wheel, of the kind that the scope says.
 
     Raises UsageError, CompilerError, ReleaseError, PythonError. A stock wheel that does not
     exist for the machine is None in the plan; `require_stock` raises the error.
     """
-    release, package, python = resolved.release, resolved.package, resolved.python
-    target, compiler, selection = resolved.target, resolved.compiler, resolved.selection
-    march = flags.compute_march_flags(target, compiler.family, compiler.version)
-    required = tuple(sorted(flags.compute_required_features(target, resolved.macros)))
-    _check_python(python)
-    _check_package(release, package)
-    _check_scope(resolved)
-    units: tuple[KernelUnit, ...] = ()
-    source_flags: Mapping[str, tuple[str, ...]] = {}
-    kernel, full = None, None
-    if resolved.scope is Scope.KERNELS:
-        units = select_units(resolved)
-        if resolved.without:
-            units = kernels.exclude_units(units, resolved.without, release.version)
-            selection = selection and reduce_selection(selection, units, release.version)
-        if not units:
-            raise UsageError("--without excludes all kernels", hint="Exclude fewer kernels")
-        units = filter_sources(units, selection.sources if selection else ())
-        source_flags = _collect_source_flags(units, selection, resolved.extra_flags)
-        kernel = build_kernel_recipe(release, compiler, units, source_flags)
-        releases.require_python(release, releases.format_python_tag(python))
-    else:
-        full = build_full_recipe(resolved, march, required)
-    defaults = choose_defaults(target, release.version, resolved.defaults_request)
+    make = make_full_plan if resolved.scope is Scope.FULL else make_kernels_plan
+    return make(resolved)
+
+
+def make_kernels_plan(resolved: Resolved) -> KernelsPlan:
+    """Make the plan of a stock wheel with tuned kernels, as `make_plan` does."""
+    release, target, compiler = resolved.release, resolved.target, resolved.compiler
+    march, required = _choose_code(resolved)
+    if resolved.lto or resolved.training:
+        raise UsageError(f"--{'lto' if resolved.lto else 'pgo'} needs --scope full")
+    selection = resolved.selection
+    if selection and not selection.kept:
+        raise UsageError(
+            "the selection has no kernels: none was faster than the stock kernel",
+            hint="Install the stock wheel, or select among other kernels",
+        )
+    units = select_units(resolved)
+    if resolved.without:
+        units = kernels.exclude_units(units, resolved.without, release.version)
+        selection = selection and reduce_selection(selection, units, release.version)
+    if not units:
+        raise UsageError("--without excludes all kernels", hint="Exclude fewer kernels")
+    units = filter_sources(units, selection.sources if selection else ())
+    source_flags = _collect_source_flags(units, selection, resolved.extra_flags)
+    recipe = build_kernel_recipe(release, compiler, units, source_flags)
+    releases.require_python(release, releases.format_python_tag(resolved.python))
     # Code with other flags was not measured, and a search for flags has no measurements.
     selected = selection if selection and selection.rows and not resolved.extra_flags else None
-    return Plan(
-        scope=resolved.scope,
+    return KernelsPlan(
         release=release.version,
-        package=package,
-        python=python,
+        package=resolved.package,
+        python=resolved.python,
         target=target,
         compiler=compiler.family,
         compiler_version=compiler.version,
         flags=march,
         required=required,
-        bazel=release.bazel if full else releases.read_kernels_bazel(),
+        bazel=releases.read_kernels_bazel(),
         sources=resolved.sources or list_source_pins(release),
-        stock=_find_stock(release, package, python, target.family),
+        stock=_find_stock(release, resolved.package, resolved.python, target.family),
         kernels=units,
         source_flags=source_flags,
         selection=selection.kept if selection else None,
         only_selected=bool(selection and selection.sources),
         measured=selected.rows if selected else (),
         measured_on=f"{selected.cpu}, code for {selected.target}" if selected else "",
-        # A full build has no kernel library, which contains native/low_precision.cc.
-        defaults=turn_off_guarded(defaults) if full else defaults,
-        kernel_recipe=kernel,
-        full_recipe=full,
+        defaults=choose_defaults(target, release.version, resolved.defaults_request),
+        kernel_recipe=recipe,
     )
 
 
-def _check_scope(resolved: Resolved) -> None:
-    """Raise UsageError for an option of the other scope, and for a selection without kernels."""
+def make_full_plan(resolved: Resolved) -> FullPlan:
+    """Make the plan of a wheel for which the whole tree is compiled, as `make_plan` does."""
+    release, target, compiler = resolved.release, resolved.target, resolved.compiler
     selection = resolved.selection
-    if resolved.scope is Scope.FULL:
-        if selection or resolved.extra_flags or resolved.without:
-            option = (
-                "--selection" if selection else "--flags" if resolved.extra_flags else "--without"
-            )
-            raise UsageError(f"{option} needs --scope kernels")
-    elif resolved.lto or resolved.training:
-        raise UsageError(f"--{'lto' if resolved.lto else 'pgo'} needs --scope full")
-    elif selection and not selection.kept:
-        raise UsageError(
-            "the selection has no kernels: none was faster than the stock kernel",
-            hint="Install the stock wheel, or select among other kernels",
-        )
+    march, required = _choose_code(resolved)
+    if selection or resolved.extra_flags or resolved.without:
+        option = "selection" if selection else "flags" if resolved.extra_flags else "without"
+        raise UsageError(f"--{option} needs --scope kernels")
+    recipe = build_full_recipe(resolved, march, required)
+    defaults = choose_defaults(target, release.version, resolved.defaults_request)
+    return FullPlan(
+        release=release.version,
+        package=resolved.package,
+        python=resolved.python,
+        target=target,
+        compiler=compiler.family,
+        compiler_version=compiler.version,
+        flags=march,
+        required=required,
+        bazel=release.bazel,
+        sources=list_source_pins(release),
+        stock=_find_stock(release, resolved.package, resolved.python, target.family),
+        # A full build has no kernel library, which contains native/low_precision.cc.
+        defaults=turn_off_guarded(defaults),
+        full_recipe=recipe,
+    )
+
+
+def _choose_code(resolved: Resolved) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the compiler flags for the target, and the CPU features that the code needs.
+
+    Raises CompilerError; UsageError for a Python or a package that does not exist.
+    """
+    target, compiler = resolved.target, resolved.compiler
+    march = flags.compute_march_flags(target, compiler.family, compiler.version)
+    required = tuple(sorted(flags.compute_required_features(target, resolved.macros)))
+    _check_python(resolved.python)
+    _check_package(resolved.release, resolved.package)
+    return march, required
 
 
 def select_units(resolved: Resolved) -> tuple[KernelUnit, ...]:
@@ -553,8 +599,8 @@ def require_stock(plan: Plan) -> Pin:
     return plan.stock
 
 
-def estimate(plan: Plan, jobs: int) -> Estimate:
-    """Estimate time, memory and disk space of a kernels plan, with the basis of the figures."""
+def estimate(plan: KernelsPlan, jobs: int) -> Estimate:
+    """Estimate time, memory and disk space of a build, with the basis of the figures."""
     cost = kernels.estimate_cost(plan.kernels, only_selected=plan.only_selected)
     fixed_s = 75.0  # unpacking, Bazel, linking, conformance test, packing: measured on 2 cores
     return Estimate(

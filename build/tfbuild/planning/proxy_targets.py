@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from archspec.cpu import TARGETS
 
 from tfbuild.planning.fleet import rank_target
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import KernelsPlan, Plan
 from tfbuild.planning.target_compiler import read_macros
 from tfcore.cpus import flags
 from tfcore.cpus.compilers import Compiler
@@ -27,7 +27,9 @@ def list_missing_features(plan: Plan, cpu: Cpu) -> tuple[str, ...]:
     return tuple(sorted({*plan.required} - cpu.features))
 
 
-def choose_proxy_plan(plan: Plan, beside: Collection[Plan], cpu: Cpu, compiler: Compiler) -> Plan:
+def choose_proxy_plan(
+    plan: KernelsPlan, beside: Collection[KernelsPlan], cpu: Cpu, compiler: Compiler
+) -> KernelsPlan:
     """Return the plan itself if this CPU runs it, else a proxy for the nearest target that it
     runs.
 
@@ -88,7 +90,7 @@ def _is_unlisted(target: Target) -> bool:
     return generic and target.name != target.family
 
 
-def _build_proxy_plans(plan: Plan, cpu: Cpu, compiler: Compiler) -> Iterator[Plan]:
+def _build_proxy_plans(plan: KernelsPlan, cpu: Cpu, compiler: Compiler) -> Iterator[KernelsPlan]:
     """Yield plans for the nearest targets that the compiler supports and this CPU runs."""
     for target in list_nearest_targets(plan.target, cpu):
         with contextlib.suppress(CompilerError):
@@ -101,7 +103,7 @@ def _build_proxy_plans(plan: Plan, cpu: Cpu, compiler: Compiler) -> Iterator[Pla
                 yield proxy
 
 
-def _copy_sources(plan: Plan, other_plan: Plan) -> Plan:
+def _copy_sources(plan: KernelsPlan, other_plan: KernelsPlan) -> KernelsPlan:
     """Return the other plan with this plan's sources and their compile options."""
     return dataclasses.replace(
         other_plan,

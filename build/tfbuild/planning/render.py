@@ -15,14 +15,7 @@ import jinja2
 from tfbuild.planning import dispatcher
 from tfbuild.planning.defaults import needs_low_precision_guard
 from tfbuild.planning.dispatcher import DispatchTarget
-from tfbuild.planning.plan import (
-    KERNEL_LIBRARY,
-    FullRecipe,
-    KernelRecipe,
-    Plan,
-    Scope,
-    read_native_files,
-)
+from tfbuild.planning.plan import KERNEL_LIBRARY, FullPlan, KernelsPlan, Plan, read_native_files
 from tfbuild.upstream.fused_ops import WORKSPACE_FOLDER
 from tfbuild.upstream.kernels import FOLDER, KernelUnit, format_label
 from tfbuild.upstream.releases import fill_placeholders
@@ -51,13 +44,13 @@ _CONFIGURATION = {
 
 def render(plan: Plan, templates: Path) -> dict[str, str]:
     """Render all files of the plan: relative path → text."""
-    names = _CONFIGURATION if plan.scope is Scope.FULL else _WORKSPACE
+    names = _CONFIGURATION if isinstance(plan, FullPlan) else _WORKSPACE
     variables = build_contexts(plan)
     files = {
         path: render_template(templates, name, variables[name]) for path, name in names.items()
     }
     files["plan.json"] = format_json(plan)
-    if plan.scope is Scope.FULL:
+    if isinstance(plan, FullPlan):
         return files
     return (
         files
@@ -69,24 +62,19 @@ def render(plan: Plan, templates: Path) -> dict[str, str]:
 
 def build_contexts(plan: Plan) -> dict[str, dict[str, object]]:
     """Return the variables of each template of the plan's scope."""
-    return (
-        _build_kernel_contexts(plan)
-        if plan.full_recipe is None
-        else _build_full_contexts(plan, plan.full_recipe)
-    )
+    if isinstance(plan, FullPlan):
+        return _build_full_contexts(plan)
+    return _build_kernel_contexts(plan)
 
 
-def _build_kernel_contexts(plan: Plan) -> dict[str, dict[str, object]]:
+def _build_kernel_contexts(plan: KernelsPlan) -> dict[str, dict[str, object]]:
     recipe = plan.kernel_recipe
-    assert recipe is not None  # noqa: S101  (a kernels plan has one)
     return {
         "kernels/WORKSPACE.j2": {"plan": plan},
         "kernels/BUILD.bazel.j2": {
             "plan": plan,
             "recipe": recipe,
-            "sources": tuple(
-                _describe_source(plan, recipe, path) for path in plan.sources_compiled
-            ),
+            "sources": tuple(_describe_source(plan, path) for path in plan.sources_compiled),
             "library": KERNEL_LIBRARY,
             "dispatcher": dispatcher.LIBRARY,
             "low_precision": needs_low_precision_guard(plan.defaults),
@@ -100,9 +88,9 @@ def _build_kernel_contexts(plan: Plan) -> dict[str, dict[str, object]]:
     }
 
 
-def _describe_source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, object]:
+def _describe_source(plan: KernelsPlan, path: str) -> dict[str, object]:
     """Return a kernel source with the options that it is compiled with beyond the common ones."""
-    header = recipe.improved.get(path, "")
+    header = plan.kernel_recipe.improved.get(path, "")
     include = ("-include", f"tensorwright/replacements/{header}") if header else ()
     fused = path.startswith(f"{WORKSPACE_FOLDER}/")
     return {
@@ -114,7 +102,8 @@ def _describe_source(plan: Plan, recipe: KernelRecipe, path: str) -> dict[str, o
     }
 
 
-def _build_full_contexts(plan: Plan, recipe: FullRecipe) -> dict[str, dict[str, object]]:
+def _build_full_contexts(plan: FullPlan) -> dict[str, dict[str, object]]:
+    recipe = plan.full_recipe
     # The shell fills in the paths of the build machine.
     answers = fill_placeholders(recipe.configure_env, python_bin="$PYTHON_BIN", clang="$CLANG")
     return {
@@ -134,7 +123,7 @@ def render_selected(registrations: Iterable[TypedOp], templates: Path) -> dict[s
     return {_SELECTED: render_template(templates, "kernels/selected.inc.j2", rows)}
 
 
-def _render_compiled(plan: Plan, templates: Path) -> dict[str, str]:
+def _render_compiled(plan: KernelsPlan, templates: Path) -> dict[str, str]:
     """Render the table of the compiled kernels, if not all are compiled: path → text."""
     if not plan.only_selected:
         return {}
@@ -146,9 +135,9 @@ def _build_table_context(table: str, registrations: Iterable[TypedOp]) -> dict[s
     return {"table": table, "registrations": tuple(registrations)}
 
 
-def render_repositories(plan: Plan, templates: Path) -> dict[str, dict[str, str]]:
+def render_repositories(plan: KernelsPlan, templates: Path) -> dict[str, dict[str, str]]:
     """Render the BUILD files of the repositories beside the workspace: repository → path → text."""
-    variables = build_contexts(plan)
+    variables = _build_kernel_contexts(plan)
 
     def render_build(name: str) -> str:
         return render_template(templates, name, variables[name])
@@ -170,13 +159,13 @@ def _build_repository(build: str) -> dict[str, str]:
     return {"WORKSPACE": "", "BUILD.bazel": build}
 
 
-def render_dispatch_table(plans: Sequence[Plan], templates: Path) -> dict[str, str]:
+def render_dispatch_table(plans: Sequence[KernelsPlan], templates: Path) -> dict[str, str]:
     """Render the dispatcher's table of these plans' libraries, the preferred first: path → text."""
     rows = [build_dispatch_target(plan) for plan in plans]
     return {_DISPATCHED: dispatcher.render_header(rows, templates)}
 
 
-def build_dispatch_target(plan: Plan) -> DispatchTarget:
+def build_dispatch_target(plan: KernelsPlan) -> DispatchTarget:
     """Return the dispatcher's table row of a plan's library."""
     target = plan.target
     return dispatcher.build_target(target.local, plan.library, plan.required, target.family)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfbuild.commands import HOT, NEWEST, Request
 from tfbuild.interpreters import is_here
@@ -12,7 +12,7 @@ from tfbuild.planning import plan as plans
 from tfbuild.planning.defaults import DefaultsRequest, read_measurements
 from tfbuild.planning.fleet import Fleet, build_fleet
 from tfbuild.planning.newest_release import find_newest_release
-from tfbuild.planning.plan import Plan, Resolved, Scope
+from tfbuild.planning.plan import AnyPlan, Resolved, Scope
 from tfbuild.planning.selection import (
     Selection,
     add_fused_ops,
@@ -71,47 +71,42 @@ def fill_compiler(request: Request) -> Request:
     return request
 
 
-def resolve_fleets(request: Request) -> tuple[tuple[Fleet, ...], Compiler]:
-    """Return the fleets of all Pythons of --python, and their compiler.
+def resolve_fleets(
+    request: Request, make: Callable[[Resolved], AnyPlan]
+) -> tuple[tuple[Fleet[AnyPlan], ...], Compiler]:
+    """Return the fleets of all Pythons of --python, and their compiler. `make` makes the plans.
 
     The fleets differ in nothing else. --python is a comma-separated list, or `all` for those
     that the release has a wheel for.
 
-    Raises the errors of `resolve`, and of `make_plan`.
+    Raises the errors of `resolve` and `make`.
     """
     planned = [
-        resolve_fleet(dataclasses.replace(request, python=python))
+        resolve_fleet(dataclasses.replace(request, python=python), make)
         for python in _choose_pythons(request)
     ]
     distinct = {fleet.key: fleet for fleet, _ in planned}
     return tuple(distinct.values()), planned[0][1]
 
 
-def resolve_fleet(request: Request) -> tuple[Fleet, Compiler]:
-    """Return the plans of all targets of --arch, and their compiler.
+def resolve_fleet(
+    request: Request, make: Callable[[Resolved], AnyPlan]
+) -> tuple[Fleet[AnyPlan], Compiler]:
+    """Return the plans of all targets of --arch, made by `make`, and their compiler.
 
-    Raises the errors of `resolve`, and of `make_plan`.
+    Raises the errors of `resolve` and `make`.
     """
     names = _split_list(request.arch)
     if not names:
         raise UsageError("--arch names no target", hint="See invoke targets")
     # A target is resolved after the plan of the one before it, so that errors keep that order.
     wheels = (resolve(dataclasses.replace(request, arch=name)) for name in names)
-    planned = [(resolved, plans.make_plan(resolved)) for resolved in wheels]
+    planned = [(resolved, make(resolved)) for resolved in wheels]
     fleet = build_fleet(plan for _, plan in planned)
     if request.without:
         by_target = {resolved.target: resolved for resolved, _ in planned}
         _check_exclusions([by_target[plan.target] for plan in fleet.plans])
     return fleet, planned[0][0].compiler
-
-
-def resolve_plan(request: Request) -> tuple[Plan, Compiler]:
-    """Return the plan of one target and one Python, and its compiler.
-
-    Raises the errors of `resolve`, and of `make_plan`.
-    """
-    resolved = resolve(request)
-    return plans.make_plan(resolved), resolved.compiler
 
 
 def resolve(request: Request) -> Resolved:

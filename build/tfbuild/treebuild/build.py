@@ -12,7 +12,7 @@ from tfbuild.kernelbuild.pool import BuiltWheel, WheelPart
 from tfbuild.machine.memory import Budget
 from tfbuild.packing import tuned
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import FullPlan
 from tfbuild.remote import caches, headers, toolchain
 from tfbuild.remote.caches import Remote
 from tfbuild.tools import environment, pgo
@@ -58,7 +58,7 @@ class Order:
     requirements: str | None = None
 
 
-def find_finished(plan: Plan, order: Order, paths: Paths) -> BuiltWheel | None:
+def find_finished(plan: FullPlan, order: Order, paths: Paths) -> BuiltWheel | None:
     """Return the wheel in the pool that this order would build again, or None.
 
     A wheel of a checkout is always built: the plan's key does not cover the checkout's
@@ -77,7 +77,7 @@ def find_finished(plan: Plan, order: Order, paths: Paths) -> BuiltWheel | None:
     return built
 
 
-def build_wheel(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -> BuiltWheel:
+def build_wheel(plan: FullPlan, *, compiler: Compiler, order: Order, paths: Paths) -> BuiltWheel:
     """Build the wheel. Stages that an earlier run finished are not run again, and Bazel
     continues where it stopped.
 
@@ -96,24 +96,24 @@ def build_wheel(plan: Plan, *, compiler: Compiler, order: Order, paths: Paths) -
     return _finish_wheel(prepared, raw, order, profile, requirements)
 
 
-def _require_tools(plan: Plan, compiler: Compiler) -> None:
+def _require_tools(plan: FullPlan, compiler: Compiler) -> None:
     """Check the tools that the link and the training run need.
 
     Raises ToolError or HostError within seconds, instead of after hours.
     """
     recipe = plan.full_recipe
-    if recipe is not None and recipe.lto and not can_link(compiler, recipe.linkopts):
+    if recipe.lto and not can_link(compiler, recipe.linkopts):
         major = compiler.version.partition(".")[0]
         raise ToolError(
             f"{compiler.path.name} does not find lld, which --lto needs",
             hint=packages.suggest_install(f"lld of LLVM {major}", f"lld-{major}"),
         )
-    if recipe is not None and recipe.training:
+    if recipe.training:
         pgo.require_support(compiler, plan.required, read_cpu())
 
 
 def fill_vendor_folder(
-    plan: Plan, folder: Path, *, compiler: Compiler, order: Order, paths: Paths
+    plan: FullPlan, folder: Path, *, compiler: Compiler, order: Order, paths: Paths
 ) -> VendorLock:
     """Fill a vendor folder with everything that this plan's build fetches. Raises what
     `build_wheel` raises, and VendorError.
@@ -138,7 +138,7 @@ def fill_vendor_folder(
 
 
 def _prepare_site(
-    plan: Plan,
+    plan: FullPlan,
     compiler: Compiler,
     order: Order,
     needs: str,
@@ -159,7 +159,7 @@ def _prepare_site(
     )
 
 
-def _check_vendor_folder(plan: Plan, folder: Path | None) -> VendorLock | None:
+def _check_vendor_folder(plan: FullPlan, folder: Path | None) -> VendorLock | None:
     """Return the lock of a vendor folder that is complete and made for this plan's release.
     Raises VendorError.
     """
@@ -335,7 +335,7 @@ def _find_source(folder: Path | None, lock: VendorLock | None) -> Path | None:
     return folder / archives[0] if archives else None
 
 
-def _read_requirements(plan: Plan, order: Order, paths: Paths) -> str:
+def _read_requirements(plan: FullPlan, order: Order, paths: Paths) -> str:
     if order.requirements is not None:
         return order.requirements
     if order.vendored:

@@ -14,7 +14,7 @@ from tfbuild.kernelbuild.admission import build_probe_env
 from tfbuild.packing import notices, package_metadata, repack, tuned
 from tfbuild.packing.tuned import TreeLibrary, Tuned, TunedTree
 from tfbuild.planning import guard
-from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.plan import FullPlan, Plan, Scope
 from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfcore.cpus.cpu import Cpu
@@ -29,7 +29,7 @@ _REFUSAL = "ImportError: this TensorFlow cannot run here"
 
 def finish_wheel(
     raw: Path,
-    plan: Plan,
+    plan: FullPlan,
     *,
     paths: Paths,
     bazel: str,
@@ -88,13 +88,12 @@ def finish_wheel(
 
 
 def _create_tuned_tree(
-    plan: Plan,
+    plan: FullPlan,
     members: Mapping[str, Member],
     shown: Mapping[str, LibraryFacts],
     profile_sha256: str,
 ) -> TunedTree:
     recipe = plan.full_recipe
-    assert recipe is not None  # noqa: S101  (a plan of scope full has one)
     options = {
         "lto": "thin" if recipe.lto else "",
         "training": recipe.training,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild.planning import render
-from tfbuild.planning.plan import FullRecipe, Plan
+from tfbuild.planning.plan import FullPlan, FullRecipe, Plan
 from tfbuild.tools import bazel
 from tfbuild.tools.bazel import Bazel
 from tfbuild.treebuild.differences import TreeDifference, Weight, adapt_recipe, find_differences
@@ -34,7 +34,7 @@ class Site:
     `folder`. `source_sha256` is empty for a tree that the user passed.
     """
 
-    plan: Plan
+    plan: FullPlan
     recipe: FullRecipe
     compiler: Compiler
     tree: SourceTree
@@ -63,7 +63,7 @@ class Site:
 
 
 def prepare_site(
-    plan: Plan,
+    plan: FullPlan,
     compiler: Compiler,
     *,
     python: Path,
@@ -82,7 +82,7 @@ def prepare_site(
     folder, sha256 = (given_tree, "") if given_tree else fetch_tree(plan, given_source, paths)
     tree = read_tree(folder)
     bazel_tool = bazel_tool or bazel.find_bazel(paths, tree.bazel or plan.bazel)
-    recipe = _get_recipe(plan)
+    recipe = plan.full_recipe
     found_differences = find_differences(
         tree, plan.release_record, recipe, bazel=bazel_tool.version
     )
@@ -114,11 +114,6 @@ def write_repositories(bazel_tool: Bazel, recipe: FullRecipe, paths: Paths) -> M
     render.write(render.render_rules_cc(paths.templates), folder)
     patched = {"bazel_tools": bazel.prepare_patched_tools(paths)} if recipe.training else {}
     return {"rules_cc": folder} | patched
-
-
-def _get_recipe(plan: Plan) -> FullRecipe:
-    assert plan.full_recipe is not None  # noqa: S101  (a full plan has one)
-    return plan.full_recipe
 
 
 def fetch_tree(plan: Plan, local_source: Path | None, paths: Paths) -> tuple[Path, str]:

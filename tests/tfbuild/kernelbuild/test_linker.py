@@ -9,6 +9,7 @@ from tests.builders.plans import planned
 
 from tfbuild.kernelbuild.build import require_linker
 from tfbuild.planning.fleet import Fleet
+from tfbuild.planning.plan import KernelsPlan
 from tfcore.cpus.compilers import Compiler, find_compiler
 from tfcore.errors import ToolError
 
@@ -16,7 +17,7 @@ from tfcore.errors import ToolError
 DEAF = Compiler(family="clang", version="16.0.6", path=Path("/bin/false"), architecture="x86_64")
 
 
-def fleet(flags: str) -> Fleet:
+def fleet(flags: str) -> Fleet[KernelsPlan]:
     return Fleet(plans=(planned("haswell", kernels="mini", flags=flags),))
 
 

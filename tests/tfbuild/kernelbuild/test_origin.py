@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.builders.examples import at_most
 from tests.builders.index_wheels import full_build_for
 from tests.builders.origins import CLANG, FLEET, made_of, request
+from tests.builders.plans import fleet_for
 from tests.builders.selections import ROW, SELECTION, TANH
 
 from tfbuild.kernelbuild.origin import Origin, require_kernels, resolve_origin, select_compiler
@@ -19,7 +20,7 @@ from tfbuild.packing.tuned import KernelLibrary, Tuned
 from tfbuild.packing.wheel import WheelIdentity
 from tfbuild.planning.defaults import LeverMeasurement, LeverRatio, MeasurementSource, load_levers
 from tfbuild.planning.fleet import Fleet
-from tfbuild.planning.request import resolve_fleet
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.planning.target_compiler import parse_compiler
 from tfcore.comparisons.kernels import TypedOp
 from tfcore.cpus.targets import STOCK_FLAGS
@@ -38,7 +39,7 @@ EMULATED = LeverMeasurement(
 )
 
 
-def found(fleet: Fleet, tuned_facts: Tuned, *, compiler: str = CLANG) -> Origin:
+def found(fleet: Fleet[KernelsPlan], tuned_facts: Tuned, *, compiler: str = CLANG) -> Origin:
     plan = fleet.first
     tag = f"cp{plan.python.replace('.', '')}"
     identity = WheelIdentity(
@@ -68,7 +69,7 @@ def test_the_plans_of_any_wheel_are_found_again(data: st.DataObject) -> None:
         bf16=wide and data.draw(st.booleans(), label="bf16"),
         trust_emulated=data.draw(st.booleans(), label="trust"),
     )
-    fleet, _ = resolve_fleet(wheel_request)
+    fleet, _ = fleet_for(wheel_request)
     stock_units = data.draw(
         st.integers(0, len(fleet.first.kernels) - 1), label="units that stay stock"
     )
@@ -90,7 +91,7 @@ def test_what_was_selected_is_found_again(
         tmp_path / "s.json",
         dataclasses.replace(SELECTION, kept=typed_ops, rows=rows, own=own_lines),
     )
-    fleet, _ = resolve_fleet(request(selection=str(tmp_path / "s.json"), flags=flags))
+    fleet, _ = fleet_for(request(selection=str(tmp_path / "s.json"), flags=flags))
     facts = made_of(fleet)
     (library,) = facts.libraries
     less = tuple(
@@ -106,8 +107,8 @@ def test_what_was_selected_is_found_again(
 
 def test_part_of_the_recorded_selection_is_found_again() -> None:
     """With flags of which nothing was measured, and a unit that admission has refused."""
-    whole, _ = resolve_fleet(request(flags="-O3"))
-    fleet, _ = resolve_fleet(request(flags="-O3", without=whole.first.kernels[0].name))
+    whole, _ = fleet_for(request(flags="-O3"))
+    fleet, _ = fleet_for(request(flags="-O3", without=whole.first.kernels[0].name))
     assert fleet.first.selection != whole.first.selection
     facts = made_of(fleet, 1)
     assert len(facts.libraries[0].registrations) < len(fleet.first.selection or ())
@@ -120,7 +121,7 @@ def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> Non
         wheel_request = request(
             arch="skylake_avx512", release="2.20.0", evidence="c.json", trust_emulated=trust
         )
-        fleet, _ = resolve_fleet(wheel_request)
+        fleet, _ = fleet_for(wheel_request)
     (default,) = (
         target_default for target_default in fleet.first.defaults if target_default.lever == LEVER
     )
@@ -130,7 +131,7 @@ def test_evidence_and_whether_it_was_trusted_are_found_again(trust: bool) -> Non
 
 def test_sources_that_were_given_are_found_by_their_name(tmp_path: Path) -> None:
     (tmp_path / "mine.tar").write_bytes(b"sources")
-    fleet, _ = resolve_fleet(request(source=str(tmp_path / "mine.tar")))
+    fleet, _ = fleet_for(request(source=str(tmp_path / "mine.tar")))
     facts = made_of(fleet)
     assert found(fleet, facts).fleet == fleet
     renamed = dataclasses.replace(facts, source_file="renamed.tar")
@@ -140,7 +141,7 @@ def test_sources_that_were_given_are_found_by_their_name(tmp_path: Path) -> None
 @pytest.mark.parametrize("name", ["", "../x.tar", "a\nb"])
 def test_sources_by_a_name_that_is_no_files_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.tar").write_bytes(b"sources")
-    fleet, _ = resolve_fleet(request(source=str(tmp_path / "mine.tar")))
+    fleet, _ = fleet_for(request(source=str(tmp_path / "mine.tar")))
     with pytest.raises(RebuildError, match="invalid name of its sources"):
         found(fleet, dataclasses.replace(made_of(fleet), source_file=name))
 

@@ -10,13 +10,13 @@ from tests.builders.audit_cases import pin_stock, small_stock, sound_wheel
 from tests.builders.index_wheels import stand_in, written
 from tests.builders.invoke_calls import Tasks
 from tests.builders.origins import made_of, request
+from tests.builders.plans import fleet_for
 
 from tfbuild import handlers
 from tfbuild.commands import AuditOptions
 from tfbuild.kernelbuild.proof import Proof, require_proof
 from tfbuild.kernelbuild.rebuild import read_origin
 from tfbuild.packing import tuned
-from tfbuild.planning.request import resolve_fleet
 from tfcore.errors import RebuildError
 
 
@@ -34,7 +34,7 @@ def test_a_full_build_is_refused_in_one_line_that_says_how_to(tmp_path: Path) ->
 def given(folder: Path) -> Path:
     """A wheel of sources that somebody gave, as far as it says so."""
     (folder / "mine.tar").write_bytes(b"sources")
-    fleet, _ = resolve_fleet(request(source=str(folder / "mine.tar"), kernels="mini"))
+    fleet, _ = fleet_for(request(source=str(folder / "mine.tar"), kernels="mini"))
     facts = made_of(fleet)
     stem = f"tensorflow_cpu-{fleet.version}"
     members = {tuned.FILE: facts.to_bytes(), "RECORD": b""}

@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tests.builders.plans import planned
+from tests.builders.plans import planned_full
 
 from tfbuild.machine import memory, preflight
 from tfbuild.machine.checklist import CheckVerdict, Finding, render_table
@@ -32,7 +32,7 @@ def looked(
     tmp_path: Path, *, offline: bool, env: dict[str, str], compiler: Compiler = DECLARED
 ) -> dict[str, Finding]:
     findings = preflight.run_checks(
-        planned(scope="full"),
+        planned_full(),
         find_release("2.14.1"),
         paths=paths(tmp_path),
         compiler=compiler,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.builders.plans import planned
+from tests.builders.plans import planned_full
 
 from tfbuild.machine import programs
 from tfbuild.machine.checklist import CheckVerdict, Finding
@@ -78,11 +78,11 @@ def test_a_wheels_name_says_which_glibc_it_runs_on(wheel: str, floor: str) -> No
 def test_a_newer_glibc_than_the_stock_wheels_is_told(
     libc: tuple[str, str], verdict: CheckVerdict
 ) -> None:
-    assert programs.check_glibc(libc, planned(scope="full")).verdict is verdict
+    assert programs.check_glibc(libc, planned_full()).verdict is verdict
 
 
 def test_where_there_is_no_stock_wheel_nothing_is_claimed_about_glibc() -> None:
-    plan = planned(scope="full", release="2.11", python="3.7")
+    plan = planned_full(release="2.11", python="3.7")
     assert plan.stock is None
     finding = programs.check_glibc(("glibc", "2.36"), plan)
     assert finding.verdict is CheckVerdict.UNKNOWN

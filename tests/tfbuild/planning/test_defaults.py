@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.dispatchers import on_x86_64
-from tests.builders.plans import planned
+from tests.builders.plans import planned, planned_full
 from tests.builders.recorded_cpus import cpu_of, text_of
 from tests.builders.report_comparisons import arm, cell
 from tests.builders.report_comparisons import comparison as compared
@@ -174,9 +174,8 @@ def test_bfloat16_is_asked_for_and_named() -> None:
         BF16
     ]
     assert plan.key != planned("sapphirerapids").key
-    whole = planned("sapphirerapids", scope="full", release="2.20.0", bf16=True)
+    whole = planned_full("sapphirerapids", release="2.20.0", bf16=True)
     assert whole.local == "sapphirerapids.full.bf16"
-    assert whole.full_recipe is not None
     assert dict(whole.full_recipe.repo_env)["ML_WHEEL_VERSION_SUFFIX"] == f"+{whole.local}"
     fleet = build_fleet([plan, planned("haswell", bf16=True)])
     assert fleet.local.startswith("fleet.of")
@@ -495,7 +494,7 @@ def test_where_onednn_is_made_the_default_its_unsupported_types_are_guarded(
 
 def test_a_full_build_which_lacks_the_guard_leaves_onednn_off() -> None:
     for release, on in (("2.14.1", False), ("2.20.0", True)):
-        plan = planned("zen3", scope="full", release=release)
+        plan = planned_full("zen3", release=release)
         states = {default.lever.name: default.on for default in plan.defaults}
         assert states["onednn"] is on
         (text,) = (

@@ -22,7 +22,7 @@ from tests.builders.recorded_cpus import COMPLETE, cpu_of
 from tfbuild.packing.tuned import KernelLibrary, Tuned, choose_build, list_nearest_missing
 from tfbuild.planning.dispatcher import HEADER, LIBRARY_FOLDER, SOURCE, render_header
 from tfbuild.planning.fleet import build_fleet
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.planning.render import build_dispatch_target
 from tfcore.cpus.cpu import Cpu
 from tfcore.cpus.features import load_features
@@ -194,7 +194,7 @@ def variants(host: Host) -> Iterator[Host]:
 HOSTS = tuple(recorded(name) for name in COMPLETE if cpu_of(name).architecture == "x86_64")
 
 
-def tuned_for(plans: Iterable[Plan]) -> Tuned:
+def tuned_for(plans: Iterable[KernelsPlan]) -> Tuned:
     """What a wheel for these plans says of itself, as far as a decision needs it."""
     libraries = (
         KernelLibrary(
@@ -232,7 +232,7 @@ class Driver:
     """The compiled driver, and the plans whose targets it knows."""
 
     folder: Path
-    plans: tuple[Plan, ...]
+    plans: tuple[KernelsPlan, ...]
 
     def answers(self, questions: Iterable[str]) -> list[str]:
         question_file = self.folder / "questions"
@@ -275,7 +275,7 @@ def test_each_target_on_each_cpu_runs_or_names_exactly_what_is_missing(driver: D
     assert min(counts.values()) > 1000
 
 
-def fleets(plans: Sequence[Plan]) -> Iterator[tuple[Plan, ...]]:
+def fleets(plans: Sequence[KernelsPlan]) -> Iterator[tuple[KernelsPlan, ...]]:
     """Every pair in either order, many larger ones, and all targets as a real wheel has them."""
     yield from itertools.permutations(plans, 2)
     drawn = random.Random(20)  # noqa: S311  (the same fleets in every run)

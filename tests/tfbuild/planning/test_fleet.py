@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
-from tests.builders.plans import planned
+from tests.builders.plans import fleet_for, planned
 
 from tfbuild.commands import Request
 from tfbuild.planning.dispatcher import DispatchTarget
 from tfbuild.planning.fleet import Fleet, build_fleet
+from tfbuild.planning.plan import KernelsPlan, make_plan
 from tfbuild.planning.render import build_dispatch_target
 from tfbuild.planning.request import resolve_fleet
 from tfcore.errors import UsageError
@@ -17,7 +18,7 @@ NAMES = ("x86_64_v3", "haswell", "skylake", "skylake_avx512", "zen3", "zen4", "s
 PLANS = {name: planned(name) for name in NAMES}
 
 
-def fleet(*names: str) -> Fleet:
+def fleet(*names: str) -> Fleet[KernelsPlan]:
     return build_fleet(PLANS[name] for name in names)
 
 
@@ -69,9 +70,11 @@ def test_the_libraries_of_a_fleet_have_names_of_their_own() -> None:
 )
 def test_sets_that_make_no_wheel_are_refused(arch: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        resolve_fleet(Request(arch=arch, compiler="clang@16.0.6", python="3.11"))
+        fleet_for(Request(arch=arch, compiler="clang@16.0.6", python="3.11"))
 
 
 def test_a_full_build_is_for_one_target() -> None:
     with pytest.raises(UsageError, match="one target"):
-        resolve_fleet(Request(arch="haswell,zen4", scope="full", compiler="clang@16.0.6"))
+        resolve_fleet(
+            Request(arch="haswell,zen4", scope="full", compiler="clang@16.0.6"), make_plan
+        )

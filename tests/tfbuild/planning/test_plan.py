@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
-from tests.builders.plans import planned, requested
+from tests.builders.plans import planned, planned_full, requested
 
-from tfbuild.planning.plan import Plan, estimate, make_plan, require_stock
+from tfbuild.planning.plan import KernelsPlan, Plan, estimate, make_plan, require_stock
 from tfbuild.planning.request import resolve
 from tfbuild.upstream.releases import find_kernel_facts, find_release, load_releases
 from tfcore.cpus.compilers import Compiler
@@ -28,7 +28,7 @@ RELEASES = [release.version for release in load_releases()]
 WITHOUT_KERNELS = [release.version for release in load_releases() if not release.kernels]
 SKYLAKE = resolve(requested(kernels="mini"))
 KERNELS = planned()
-FULL = planned(scope="full", release="2.20.0", compiler="clang@18.1.8")
+FULL = planned_full(release="2.20.0", compiler="clang@18.1.8")
 
 
 def fields_of(record: Any, *path: str) -> Iterator[tuple[str, ...]]:
@@ -89,11 +89,11 @@ def test_every_field_is_part_of_the_key(plan: Plan) -> None:
     ids=str,
 )
 def test_every_choice_is_part_of_the_key(other_fields: dict[str, str]) -> None:
-    assert planned(**{"arch": "skylake"} | other_fields).key != KERNELS.key
+    assert make_plan(resolve(requested(**other_fields))).key != KERNELS.key
 
 
 def test_releases_have_keys_of_their_own() -> None:
-    keys = {planned(scope="full", release=release).key for release in RELEASES}
+    keys = {planned_full(release=release).key for release in RELEASES}
     assert len(keys) == len(RELEASES)
 
 
@@ -128,7 +128,7 @@ def test_nothing_of_this_machine_stands_in_a_plan(plan: Plan) -> None:
 
 @pytest.mark.parametrize("target", list_targets(), ids=lambda target: target.name)
 def test_versions_are_normal_for_every_target(target: Target) -> None:
-    plan = planned(target.name, scope="full", compiler="gcc@99.0")
+    plan = planned_full(target.name, compiler="gcc@99.0")
     assert str(Version(plan.version)) == plan.version
     assert Version(plan.version).local == f"{target.local}.full"
     file = f"tensorflow_cpu-{plan.version}-cp311-cp311-linux_{target.family}.whl"
@@ -138,9 +138,8 @@ def test_versions_are_normal_for_every_target(target: Target) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("arch", ["skylake", "haswell", "zen3", "sapphirerapids", "neoverse_v1"])
 def test_a_full_build_can_be_planned_for_every_release(arch: str, release: str) -> None:
-    plan = planned(arch, scope="full", release=release)
+    plan = planned_full(arch, release=release)
     recipe = plan.full_recipe
-    assert recipe is not None
     assert plan.kernels == ()
     assert plan.kernel_recipe is None
     assert "{" not in "".join(value for _, value in recipe.repo_env)
@@ -161,7 +160,6 @@ def test_kernels_of_a_release_that_nobody_compiled_are_refused(release: str) -> 
 def test_a_kernels_plan_compiles_as_the_release_does() -> None:
     recipe = KERNELS.kernel_recipe
     facts = find_kernel_facts(find_release("2.14.1"), "x86_64")
-    assert recipe is not None
     assert {define.flag for define in facts.defines} <= set(recipe.copts)
     assert not {f"-D{define.name}" for define in facts.forbidden} & set(recipe.copts)
     assert "-ffp-contract=off" in recipe.copts
@@ -173,7 +171,6 @@ def test_a_kernels_plan_compiles_as_the_release_does() -> None:
 @pytest.mark.parametrize(("compiler", "expected"), [("gcc@12.2.0", True), ("clang@16.0.6", False)])
 def test_only_gcc_is_told_to_make_no_unique_symbols(compiler: str, *, expected: bool) -> None:
     recipe = planned(compiler=compiler).kernel_recipe
-    assert recipe is not None
     assert ("-fno-gnu-unique" in recipe.copts) == expected
 
 
@@ -182,8 +179,7 @@ def test_only_gcc_is_told_to_make_no_unique_symbols(compiler: str, *, expected: 
     [("clang@16.0.6", "1", "{clang}"), ("gcc@12.2.0", "0", None)],
 )
 def test_configure_is_told_which_compiler(compiler: str, need: str, path: str | None) -> None:
-    recipe = planned(scope="full", compiler=compiler).full_recipe
-    assert recipe is not None
+    recipe = planned_full(compiler=compiler).full_recipe
     answers = dict(recipe.configure_env)
     assert answers["TF_NEED_CLANG"] == need
     assert answers.get("CLANG_COMPILER_PATH") == path
@@ -191,8 +187,7 @@ def test_configure_is_told_which_compiler(compiler: str, need: str, path: str | 
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_bazel_names_the_wheel_from_2_20_on(release: str) -> None:
-    plan = planned("x86_64_v4+avx512_bf16", scope="full", release=release, package="tensorflow")
-    assert plan.full_recipe is not None
+    plan = planned_full("x86_64_v4+avx512_bf16", release=release, package="tensorflow")
     env = dict(plan.full_recipe.repo_env)
     series = tuple(int(part) for part in release.split(".")[:2])
     suffix = f"+{plan.target.local}.full" if series >= (2, 20) else None
@@ -203,15 +198,13 @@ def test_bazel_names_the_wheel_from_2_20_on(release: str) -> None:
 @pytest.mark.parametrize("release", RELEASES)
 def test_tools_of_the_build_are_never_compiled_for_the_target(release: str) -> None:
     """Up to 2.12 TensorFlow's own .bazelrc makes them share the target's configuration."""
-    plan = planned(scope="full", release=release)
-    assert plan.full_recipe is not None
+    plan = planned_full(release=release)
     distinct = "--distinct_host_configuration=true" in plan.full_recipe.options
     assert distinct == (release in {"2.8.4", "2.9.3", "2.10.1", "2.11.1", "2.12.1"})
 
 
 def test_xnnpack_keeps_its_own_flags_on_aarch64() -> None:
-    plan = planned("neoverse_v1", scope="full")
-    assert plan.full_recipe is not None
+    plan = planned_full("neoverse_v1")
     assert plan.full_recipe.copts == ()
     assert plan.full_recipe.per_file_copts == ("-.*XNNPACK/.*@-mcpu=neoverse-v1",)
 
@@ -245,7 +238,7 @@ def test_a_python_that_the_release_has_no_wheel_for_is_refused(python: str) -> N
 def test_a_package_can_be_planned_for_a_machine_that_it_has_no_wheel_for(
     options: dict[str, str],
 ) -> None:
-    plan = planned("neoverse_v1", **options)
+    plan = make_plan(resolve(requested("neoverse_v1", **options)))
     assert plan.flags == ("-mcpu=neoverse-v1",)
     with pytest.raises(WheelError, match=r"cp311 .*aarch64") as caught:
         require_stock(plan)
@@ -255,7 +248,6 @@ def test_a_package_can_be_planned_for_a_machine_that_it_has_no_wheel_for(
 def test_kernels_for_aarch64_are_compiled_as_its_wheels_are() -> None:
     plan = planned("neoverse_v1", release="2.20.0")
     recipe = plan.kernel_recipe
-    assert recipe is not None
     assert plan.package == "tensorflow"
     assert require_stock(plan).name.endswith("_aarch64.whl")
     assert {"-DDNNL_AARCH64_USE_ACL=1", "-O3"} <= set(recipe.copts)
@@ -270,7 +262,7 @@ def test_kernels_for_aarch64_are_compiled_as_its_wheels_are() -> None:
 def test_the_stock_wheel_is_the_package_that_was_asked_for() -> None:
     assert require_stock(KERNELS).name.startswith("tensorflow_cpu-2.14.1-cp311-")
     assert require_stock(planned(package="tensorflow")).name.startswith("tensorflow-2.14.1-cp311-")
-    later = planned("neoverse_v1", scope="full", release="2.20.0", package="tensorflow")
+    later = planned_full("neoverse_v1", release="2.20.0", package="tensorflow")
     assert require_stock(later).name.endswith("_aarch64.whl")
 
 
@@ -302,7 +294,7 @@ def test_a_compiler_too_old_for_the_target_is_refused_with_the_one_needed() -> N
 
 @pytest.mark.parametrize("plan", [KERNELS, planned(kernels="mini")])
 @given(jobs=st.integers(min_value=1, max_value=512))
-def test_more_jobs_take_less_time_and_more_memory(plan: Plan, jobs: int) -> None:
+def test_more_jobs_take_less_time_and_more_memory(plan: KernelsPlan, jobs: int) -> None:
     fewer, more = estimate(plan, jobs), estimate(plan, jobs + 1)
     assert 0 < more.seconds < fewer.seconds
     assert 0 < fewer.memory_mb <= more.memory_mb
@@ -333,29 +325,29 @@ def test_a_control_differs_from_a_tuned_plan_in_target_and_defaults_only() -> No
 def test_how_a_tree_is_built_is_in_its_version_and_its_key(tmp_path: Path) -> None:
     program = tmp_path / "training.py"
     program.write_text("1\n")
-    plain, lto = planned(scope="full"), planned(scope="full", lto=True)
-    pgo = planned(scope="full", lto=True, pgo=str(program))
+    plain, lto = planned_full(), planned_full(lto=True)
+    pgo = planned_full(lto=True, pgo=str(program))
     assert [plan.local for plan in (plain, lto, pgo)] == [
         "skylake.full",
         "skylake.full.lto",
         "skylake.full.lto.pgo",
     ]
     program.write_text("2\n")
-    other_value = planned(scope="full", lto=True, pgo=str(program))
+    other_value = planned_full(lto=True, pgo=str(program))
     assert len({plan.key for plan in (plain, lto, pgo, other_value)}) == 4
 
 
 def test_options_of_the_tree_are_for_clang_and_the_full_scope() -> None:
     with pytest.raises(CompilerError, match=r"--lto .*clang"):
-        planned(scope="full", compiler="gcc@12.2.0", lto=True)
+        planned_full(compiler="gcc@12.2.0", lto=True)
     with pytest.raises(UsageError, match="--scope full"):
         planned(lto=True)
     with pytest.raises(UsageError, match=r"/nowhere/training\.py"):
-        planned(scope="full", pgo="/nowhere/training.py")
+        planned_full(pgo="/nowhere/training.py")
 
 
 @pytest.mark.parametrize(("release", "python"), [("2.8.4", "3.11"), ("2.21.0", "3.9")])
 def test_a_python_that_the_tree_cannot_be_built_for_is_refused(release: str, python: str) -> None:
     with pytest.raises(PythonError, match=f"for Python {python}") as caught:
-        planned(scope="full", release=release, python=python)
+        planned_full(release=release, python=python)
     assert "--python" in caught.value.hint

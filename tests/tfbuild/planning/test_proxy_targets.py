@@ -10,7 +10,7 @@ from tests.builders.recorded_cpus import HONEST, cpu_of
 
 from tfbuild.commands import Request
 from tfbuild.planning.fleet import build_fleet
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import KernelsPlan
 from tfbuild.planning.proxy_targets import (
     choose_proxy_plan,
     list_missing_features,
@@ -100,7 +100,7 @@ def test_the_nearest_asks_nothing_that_either_lacks(target: str, cpu: str) -> No
 def test_a_mask_makes_a_machine_without_the_features() -> None:
     wide = cpu_of("zen4")
     hidden = ",".join(name for name in wide.features if name.startswith("avx512"))
-    plan: Plan = PLANS["skylake_avx512"]
+    plan: KernelsPlan = PLANS["skylake_avx512"]
     assert list_missing_features(plan, wide) == ()
     assert "avx512f" in list_missing_features(plan, apply_mask(wide, hidden))
 

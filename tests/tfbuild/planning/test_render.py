@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.builders import container_files
-from tests.builders.plans import planned
+from tests.builders.plans import planned, planned_full
 from tests.tools.regenerate import (
     COMMAND,
     GOLDEN,
@@ -173,9 +173,8 @@ def test_admission_changes_only_the_list_of_what_is_linked() -> None:
 def test_configure_gets_every_answer_with_the_machines_own_paths(
     compiler: str, tmp_path: Path
 ) -> None:
-    plan = planned(scope="full", compiler=compiler)
+    plan = planned_full(compiler=compiler)
     write(render(plan, TEMPLATES), tmp_path)
-    assert plan.full_recipe is not None
     script = f"set -eu; set -a; . {shlex.quote(str(tmp_path / 'configure.env'))}; env"
     env = {"PATH": "/usr/bin:/bin", "PYTHON_BIN": "/my tools/python", "CLANG": "/my tools/clang"}
     done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=True)
@@ -187,7 +186,7 @@ def test_configure_gets_every_answer_with_the_machines_own_paths(
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_tuning_stands_in_copt_only(release: str) -> None:
-    plan = planned(scope="full", release=release)
+    plan = planned_full(release=release)
     lines = render(plan, TEMPLATES)["tensorwright.bazelrc"].splitlines()
     tuned = [line for line in lines if any(flag in line for flag in plan.flags)]
     assert tuned == [f"build:tensorwright --copt={flag}" for flag in plan.flags]
@@ -196,7 +195,7 @@ def test_the_tuning_stands_in_copt_only(release: str) -> None:
 
 
 def test_link_time_optimization_stands_in_both_steps() -> None:
-    plan = planned(scope="full", lto=True)
+    plan = planned_full(lto=True)
     lines = render(plan, TEMPLATES)["tensorwright.bazelrc"].splitlines()
     assert "build:tensorwright --copt=-flto=thin" in lines
     assert "build:tensorwright --linkopt=-flto=thin" in lines
@@ -208,7 +207,7 @@ def real_bazel() -> bazel.Bazel:
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("plan", [planned(), planned("neoverse_v1", scope="full")])
+@pytest.mark.parametrize("plan", [planned(), planned_full("neoverse_v1")])
 def test_bazel_knows_every_option_that_is_rendered(
     plan: Plan, real_bazel: bazel.Bazel, tmp_path: Path
 ) -> None:
@@ -237,7 +236,7 @@ def test_what_was_written_is_what_the_plan_renders(tmp_path: Path) -> None:
 
 
 def test_files_that_are_as_they_should_be_are_not_touched(tmp_path: Path) -> None:
-    files = render(planned(scope="full"), TEMPLATES)
+    files = render(planned_full(), TEMPLATES)
     write(files, tmp_path)
     before = {path: path.stat().st_ino for path in tmp_path.iterdir()}
     (tmp_path / "configure.env").write_text("other\n")
@@ -258,7 +257,7 @@ def test_files_that_are_as_they_should_be_are_not_touched(tmp_path: Path) -> Non
 def test_a_changed_file_is_shown_as_a_difference(
     content: bytes, shown: str, tmp_path: Path
 ) -> None:
-    files = render(planned(scope="full"), TEMPLATES)
+    files = render(planned_full(), TEMPLATES)
     write(files, tmp_path)
     (tmp_path / "tensorwright.bazelrc").write_bytes(content)
     with pytest.raises(DriftError, match=r"tensorwright\.bazelrc") as caught:
@@ -267,7 +266,7 @@ def test_a_changed_file_is_shown_as_a_difference(
 
 
 def test_other_line_ends_are_a_difference(tmp_path: Path) -> None:
-    files = render(planned(scope="full"), TEMPLATES)
+    files = render(planned_full(), TEMPLATES)
     write(files, tmp_path)
     path = tmp_path / "configure.env"
     path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))

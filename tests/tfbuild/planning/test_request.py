@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders.plans import requested
+from tests.builders.plans import plan_for, requested
 
 from tfbuild.commands import Request
-from tfbuild.planning.request import choose_python, resolve_fleets, resolve_plan
+from tfbuild.planning.plan import make_full_plan, make_plan
+from tfbuild.planning.request import choose_python, resolve, resolve_fleets
 from tfbuild.planning.target_compiler import find_buildable_target
 from tfbuild.upstream.releases import load_releases
 from tfcore.cpus.compilers import find_compiler, read_macros
@@ -30,7 +31,7 @@ OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 @pytest.mark.toolchain
 @pytest.mark.parametrize("name", ["g++", "clang-16"])
 def test_a_compiler_that_is_here_is_asked_what_it_does(name: str) -> None:
-    plan, compiler = resolve_plan(Request(arch="haswell", compiler=name, python="3.11"))
+    plan, compiler = plan_for(Request(arch="haswell", compiler=name, python="3.11"))
     chosen_compiler = find_compiler(name, "x86_64")
     assert compiler == chosen_compiler
     assert (plan.compiler, plan.compiler_version) == (
@@ -44,13 +45,13 @@ def test_a_compiler_that_is_here_is_asked_what_it_does(name: str) -> None:
 
 @pytest.mark.toolchain
 def test_without_a_name_the_best_compiler_is_taken() -> None:
-    _, compiler = resolve_plan(Request(arch="haswell", python="3.11"))
+    _, compiler = plan_for(Request(arch="haswell", python="3.11"))
     assert compiler == find_compiler(None, "x86_64")
 
 
 @pytest.mark.toolchain
 def test_another_architecture_gets_a_compiler_for_it() -> None:
-    plan, compiler = resolve_plan(Request(arch="neoverse_v1", python="3.11"))
+    plan, compiler = plan_for(Request(arch="neoverse_v1", python="3.11"))
     assert compiler.architecture == plan.target.family == "aarch64"
     assert "sve" in plan.required
 
@@ -59,17 +60,17 @@ def test_a_declared_compiler_is_believed_without_one_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    plan, _ = resolve_plan(Request(arch="skylake", compiler="clang@16.0.6"))
+    plan, _ = plan_for(Request(arch="skylake", compiler="clang@16.0.6"))
     assert plan.flags == ("-march=skylake", "-mtune=skylake")
     with pytest.raises(CompilerError, match="x86_64"):
-        resolve_plan(Request(arch="skylake"))
+        plan_for(Request(arch="skylake"))
     with pytest.raises(CompilerError, match="called clang-16"):
-        resolve_plan(Request(arch="skylake", compiler="clang-16"))
+        plan_for(Request(arch="skylake", compiler="clang-16"))
 
 
 @pytest.mark.parametrize("arch", ["native", "Native", " native "])
 def test_native_becomes_a_name_and_features_that_this_cpu_has(arch: str) -> None:
-    plan, compiler = resolve_plan(Request(arch=arch))
+    plan, compiler = plan_for(Request(arch=arch))
     assert plan.target == find_buildable_target(match_cpu(read_cpu()).native, compiler)
     assert plan.target.name != "native"
     assert find_missing_features(plan.target, read_cpu()) == ()
@@ -87,7 +88,7 @@ def test_native_becomes_a_name_and_features_that_this_cpu_has(arch: str) -> None
 )
 def test_what_is_unknown_is_named(request_: Request, error: type[Exception]) -> None:
     with pytest.raises(error):
-        resolve_plan(request_)
+        plan_for(request_)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_of_two_wrong_options_the_same_one_is_always_named(
     options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TensorwrightError, match=re.escape(message)):
-        resolve_fleets(requested(**{"python": "3.11"} | options))
+        resolve_fleets(requested(**{"python": "3.11"} | options), make_plan)
 
 
 @pytest.mark.parametrize("pythons", [release.pythons for release in load_releases()])
@@ -130,7 +131,7 @@ def test_the_home_folder_is_found_where_no_shell_expands_it(
     monkeypatch.setenv("HOME", str(tmp_path))
     words: dict[str, Any] = {"arch": "skylake", "compiler": "clang@16.0.6", option: "~/none"}
     with pytest.raises(TensorwrightError, match=rf"{tmp_path}/none"):
-        resolve_plan(Request(**words))
+        plan_for(Request(**words))
 
 
 STOCK = Request(arch=" Stock ", release="2.14.1", python="3.11")
@@ -159,7 +160,7 @@ void copy(Row* to, const Row* from) { std::memcpy(to, from, sizeof(Row)); }
 @pytest.mark.toolchain
 @pytest.mark.parametrize("name", ["g++", "clang-16"])
 def test_stock_is_what_the_published_wheels_flags_do(name: str) -> None:
-    plan, compiler = resolve_plan(dataclasses.replace(STOCK, compiler=name))
+    plan, compiler = plan_for(dataclasses.replace(STOCK, compiler=name))
     published = read_macros(compiler, PUBLISHED)
     assert read_macros(compiler, plan.flags) == published
     assert set(plan.required) == filter_codegen(list_implied_features(published), "x86_64")
@@ -180,8 +181,8 @@ def test_stock_makes_the_code_that_the_published_wheels_flags_make(
         run([find_compiler(name).path, *flags, level, "-S", source, "-o", out])
         return out.read_text()
 
-    plan, _ = resolve_plan(dataclasses.replace(STOCK, compiler=name))
-    haswell, _ = resolve_plan(dataclasses.replace(STOCK, arch="haswell", compiler=name))
+    plan, _ = plan_for(dataclasses.replace(STOCK, compiler=name))
+    haswell, _ = plan_for(dataclasses.replace(STOCK, arch="haswell", compiler=name))
     published = code("published", PUBLISHED)
     assert code("stock", plan.flags) == published
     assert code("haswell", haswell.flags) != published
@@ -190,7 +191,7 @@ def test_stock_makes_the_code_that_the_published_wheels_flags_make(
 @pytest.mark.parametrize("release", [release.version for release in load_releases()])
 def test_stock_can_be_planned_for_every_release(release: str) -> None:
     request = Request(arch="stock", release=release, scope="full", compiler="clang@18.1.8")
-    plan, _ = resolve_plan(request)
+    plan = make_full_plan(resolve(request))
     assert plan.version == f"{release}+stock.flags.full"
     assert plan.target == create_stock_target("x86_64")
 
@@ -200,4 +201,4 @@ def test_stock_on_a_machine_whose_stock_flags_are_unknown_is_an_error(
 ) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(TargetError, match="riscv64"):
-        resolve_plan(dataclasses.replace(STOCK, compiler="clang@16.0.6"))
+        plan_for(dataclasses.replace(STOCK, compiler="clang@16.0.6"))

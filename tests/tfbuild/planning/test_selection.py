@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from tests.builders.plans import planned
+from tests.builders.plans import plan_for, planned
 from tests.builders.selections import ROW, SELECTION, TANH
 from tests.tools.needed_sources import needed
 
@@ -14,7 +14,6 @@ from tfbuild.commands import Request
 from tfbuild.kernelbuild.admission import UnitVerdict, select_registrations
 from tfbuild.kernelbuild.closure import Symbols
 from tfbuild.planning.render import render, render_selected
-from tfbuild.planning.request import resolve_plan
 from tfbuild.planning.selection import (
     Selection,
     find_fused_ops,
@@ -186,7 +185,7 @@ def test_hot_kernels_are_those_of_the_nearest_kind_of_cpu(
 
 
 def test_hot_kernels_are_registered_as_they_were_selected() -> None:
-    plan, _ = resolve_plan(Request(arch="skylake_avx512", compiler="clang@16.0.6"))
+    plan, _ = plan_for(Request(arch="skylake_avx512", compiler="clang@16.0.6"))
     selection = find_recorded_selection(RELEASE, plan.target)
     assert selection is not None
     fused = find_fused_ops(plan.target)
@@ -210,9 +209,9 @@ def registrations_of(*units: str) -> tuple[TypedOp, ...]:
 
 def test_units_of_ours_are_left_out_of_the_hot_kernels_by_name() -> None:
     request = Request(arch="skylake_avx512", compiler="clang@16.0.6")
-    both, _ = resolve_plan(request)
+    both, _ = plan_for(request)
     assert both.selection is not None
-    less, _ = resolve_plan(dataclasses.replace(request, without="fused/updates"))
+    less, _ = plan_for(dataclasses.replace(request, without="fused/updates"))
     ours = registrations_of("fused/updates")
     assert len(ours) == 8
     assert less.selection == tuple(typed_op for typed_op in both.selection if typed_op not in ours)
@@ -270,14 +269,14 @@ def test_hot_kernels_that_were_never_measured_have_the_units_of_ours_that_were(
 
 
 def test_named_kernels_are_all_registered() -> None:
-    plan, _ = resolve_plan(
+    plan, _ = plan_for(
         Request(arch="skylake_avx512", compiler="clang@16.0.6", kernels="cwise_op_tanh")
     )
     assert plan.selection is None
 
 
 def test_flags_of_a_request_are_those_of_every_source() -> None:
-    plan, _ = resolve_plan(Request(arch="haswell", compiler="clang@16.0.6", flags="-O3"))
+    plan, _ = plan_for(Request(arch="haswell", compiler="clang@16.0.6", flags="-O3"))
     sources = {source for unit in plan.kernels for source in unit.sources}
     assert plan.source_flags == dict.fromkeys(sources, ("-O3",))
     assert (plan.measured, plan.measured_on) == ((), "")  # that was other code

@@ -8,7 +8,7 @@ import pytest
 from tests.builders.plans import planned
 
 from tfbuild.commands import Request
-from tfbuild.planning.plan import Plan
+from tfbuild.planning.plan import Plan, make_plan
 from tfbuild.planning.request import resolve_fleet
 from tfbuild.upstream import kernels
 from tfcore.errors import UsageError
@@ -20,7 +20,7 @@ def units(plan: Plan) -> set[str]:
 
 def asked(arch: str = "haswell", **options: Any) -> tuple[Plan, ...]:
     request = Request(arch=arch, compiler="clang@16.0.6", python="3.11", **options)
-    return resolve_fleet(request)[0].plans
+    return resolve_fleet(request, make_plan)[0].plans
 
 
 @pytest.mark.parametrize("word", ["cwise_op_tanh", "cwise_op_tanh.cc", "Tanh", " Tanh "])

@@ -50,7 +50,6 @@ def test_a_crash_is_laid_to_a_shared_cache_once(tmp_path: Path, shared: bool, ca
 
 
 def site(folder: Path, bazelisk: Path) -> Site:
-    assert PLAN.full_recipe is not None
     return Site(
         plan=PLAN,
         recipe=PLAN.full_recipe,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from packaging.version import Version
-from tests.builders.plans import planned
+from tests.builders.plans import planned_full
 from tests.builders.trees import EVERY_RELEASE, PIP_PACKAGE, change, reduced_tree
 
 from tfbuild.planning.plan import FullRecipe, list_source_pins
@@ -22,9 +22,7 @@ HOST = "--distinct_host_configuration"
 
 
 def recipe_of(release: Release) -> FullRecipe:
-    plan = planned(scope="full", release=release.version, python=release.pythons[-1])
-    assert plan.full_recipe is not None
-    return plan.full_recipe
+    return planned_full(release=release.version, python=release.pythons[-1]).full_recipe
 
 
 def found(folder: Path, version: str, *, bazel: str = "") -> tuple[TreeDifference, ...]:

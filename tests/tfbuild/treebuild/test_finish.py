@@ -21,7 +21,7 @@ from tfbuild.packing import notices, sbom
 from tfbuild.packing.tuned import choose_build, list_nearest_missing, read_tuned
 from tfbuild.packing.wheel import read_identity, read_member, read_stem, verify_record
 from tfbuild.planning import guard
-from tfbuild.planning.plan import Plan, Scope
+from tfbuild.planning.plan import FullPlan, Scope
 from tfbuild.shipped._tensorwright_cpu import RISK
 from tfbuild.treebuild.finish import finish_wheel, try_wheel
 from tfcore.cpus.cpu import read_cpu
@@ -49,7 +49,7 @@ def haswell(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return raw_wheel(tmp_path_factory.mktemp("haswell"), *HASWELL)
 
 
-def finished(raw: Path, paths: Paths, plan: Plan = PLAN, licence: bytes = LICENCE) -> Path:
+def finished(raw: Path, paths: Paths, plan: FullPlan = PLAN, licence: bytes = LICENCE) -> Path:
     return finish_wheel(
         raw, plan, paths=paths, bazel="6.1.0", source_sha256=SOURCE, licence=licence
     )
