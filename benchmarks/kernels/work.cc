@@ -18,7 +18,7 @@ void Print(KernelId kernel, const WorkPair& work) {
   std::cout << kKernelNames[static_cast<int>(kernel)];
   for (const Work& part : {work.ours, work.onednn}) {
     std::cout << ' ' << part.calls << ' ' << part.products << ' ' << part.inputs << ' '
-              << part.outputs << ' ' << part.filters << ' ' << part.aliased;
+              << part.outputs << ' ' << part.filters << ' ' << part.uncached << ' ' << part.aliased;
   }
   std::cout << '\n';
 }

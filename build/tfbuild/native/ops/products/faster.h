@@ -23,7 +23,8 @@ inline bool AlwaysReplacesProducts() {
 // Returns the nanoseconds that `work` takes.
 inline double PredictTime(const double (&costs)[Work::kCounts], const Work& work) {
   return costs[0] * work.calls + costs[1] * work.products + costs[2] * work.inputs +
-         costs[3] * work.outputs + costs[4] * work.filters + costs[5] * work.aliased;
+         costs[3] * work.outputs + costs[4] * work.filters + costs[5] * work.uncached +
+         costs[6] * work.aliased;
 }
 
 // Returns the predicted time of oneDNN divided by the time below which a kernel must stay to be

@@ -42,13 +42,14 @@ inline constexpr const char* kKernelNames[] = {
 // Counts that determine the time of a kernel. Numbers of elements include padding to tiles and
 // vectors, and elements that are read or written several times.
 struct Work {
-  static constexpr int kCounts = 6;
+  static constexpr int kCounts = 7;
 
   double calls;     // 1.
   double products;  // Multiplications.
   double inputs;    // Elements of the left matrix or of the images.
   double outputs;   // Elements of the product, or of the outputs or their gradient.
   double filters;   // Elements of the right matrix or of the filter.
+  double uncached;  // Elements of the right matrix or of the filter beyond the L2 cache.
   double aliased;   // Multiplications that are slow because rows of a matrix share cache sets.
 };
 
@@ -61,6 +62,9 @@ struct WorkPair {
 inline double RoundUp(std::int64_t count, std::int64_t unit) {
   return static_cast<double>((count + unit - 1) / unit * unit);
 }
+
+// Returns the number of `elements` that do not fit in 1 MiB, the L2 cache of many CPUs.
+inline double CountUncached(double elements) { return std::max(elements - (1 << 18), 0.0); }
 
 // Returns `rows`, counting each row of tiles with fewer than four rows as four: with fewer sums,
 // a core waits for the result of a multiply-add before it can start the next.
@@ -84,14 +88,15 @@ inline Work CountOneDnnProductWork(std::int64_t rows, std::int64_t depth, std::i
   const double m = rows, k = depth, n = columns;
   const int aliases = std::max(CountAliases(rows, columns, columns),
                                transposed ? CountAliases(rows, columns, rows) : 0);
-  return {1, m * k * n, m * k, m * n, k * n, aliases * m * k * n};
+  return {1, m * k * n, m * k, m * n, k * n, CountUncached(k * n), aliases * m * k * n};
 }
 
 // The work of Product.
 inline WorkPair CountProductWork(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
   const double m = rows, k = depth, padded = RoundUp(columns, kPanel),
                blocks = RoundUp(depth, kDepth) / kDepth;
-  return {{1, CountTileRows(rows) * k * padded, m * k, m * padded * blocks, k * padded, 0},
+  return {{1, CountTileRows(rows) * k * padded, m * k, m * padded * blocks, k * padded,
+           CountUncached(k * padded), 0},
           CountOneDnnProductWork(rows, depth, columns, false)};
 }
 
@@ -121,7 +126,8 @@ inline WorkPair CountFilterGradientWork(const Convolution& of) {
   const double inputs = static_cast<double>(of.images * of.rows.PackedExtent(of.rows.out) *
                                             of.columns.PackedExtent(of.columns.out));
   return {{1, outputs * taps * channels * filters, inputs * of.channels, outputs * filters,
-           taps * of.channels * filters * (outputs / 256 + 1), 0},
+           taps * of.channels * filters * (outputs / 256 + 1),
+           CountUncached(taps * of.channels * filters), 0},
           CountDirectWork(of)};
 }
 
@@ -145,7 +151,8 @@ WorkPair CountWinogradWork(const Convolution& of) {
   const double tiles = static_cast<double>(Tiles<Scheme>(of).count()) * Scheme::kPositions,
                channels = of.channels, filters = RoundUp(of.filters, kPanel);
   return {{1, tiles * channels * filters, tiles * channels, tiles * filters,
-           Scheme::kPositions * channels * filters, 0},
+           Scheme::kPositions * channels * filters,
+           CountUncached(Scheme::kPositions * channels * filters), 0},
           CountDirectWork(of)};
 }
 
