@@ -27,6 +27,7 @@ from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.dispatcher import DispatchTarget, build_target
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import hash_file
+from tfbuild.upstream.kernels import FOLDER
 from tfcore.cpus import flags
 from tfcore.cpus.targets import parse_target
 from tfcore.records import decode_record
@@ -36,7 +37,7 @@ TAGS = "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"
 STEM = "tensorflow_cpu-2.14.1+tried"
 INFO = f"{STEM}.dist-info"
 CORE = "tensorflow/libtensorflow_cc.so.2"
-DISPATCHER = f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"
+DISPATCHER = f"{FOLDER}/{dispatcher.LIBRARY}"
 _EIGEN = b"".join(
     b"#define EIGEN_%s_VERSION %d\n" % pair
     for pair in ((b"WORLD", 3), (b"MAJOR", 4), (b"MINOR", 90))

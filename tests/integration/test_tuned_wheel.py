@@ -206,7 +206,7 @@ def test_doctor_says_where_the_tuned_kernels_run_and_why_not_elsewhere(
     assert "runs the stock kernels: TensorFlow did not load" in done.stdout
     assert f"this CPU can run those for {native.plan.target.spec}" in done.stderr
     assert "virtual environment, not with pip install --target" in done.stderr
-    (target / dispatcher.KERNEL_FOLDER / dispatcher.LIBRARY).unlink()
+    (target / FOLDER / dispatcher.LIBRARY).unlink()
     done = invoke("doctor", "--wheel", str(target), "--json")
     assert done.returncode == WheelError.exit_code
     assert json.loads(done.stdout)["reason"].endswith(f"{dispatcher.LIBRARY} is missing")

@@ -32,6 +32,7 @@ from tfbuild.packing.wheel import (
 )
 from tfbuild.planning import dispatcher, guard
 from tfbuild.planning.defaults import BF16
+from tfbuild.upstream.kernels import FOLDER
 from tfcore.cpus.targets import parse_target
 from tfcore.errors import TargetError
 
@@ -135,9 +136,8 @@ def find_problems(
 
 def _list_library_members(facts: Tuned) -> frozenset[str]:
     """List the members of a wheel of kernels that other modules audit."""
-    folder = dispatcher.KERNEL_FOLDER
     return frozenset(
-        (f"{folder}/{dispatcher.LIBRARY}", *(library.file for library in facts.libraries))
+        (f"{FOLDER}/{dispatcher.LIBRARY}", *(library.file for library in facts.libraries))
     )
 
 

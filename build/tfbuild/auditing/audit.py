@@ -32,6 +32,7 @@ from tfbuild.planning import defaults, dispatcher
 from tfbuild.planning.defaults import Default
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import Pin, hash_file, keep_verified, verify_file
+from tfbuild.upstream.kernels import FOLDER
 from tfbuild.upstream.releases import StockWheel
 from tfcore import console
 from tfcore.cpus.features import ARCHITECTURES, STOCK_BASELINE, load_features
@@ -40,7 +41,7 @@ from tfcore.settings import Paths
 
 SCHEMA = 2
 _FEW_USES = 3
-_DISPATCHER = f"{dispatcher.KERNEL_FOLDER}/{dispatcher.LIBRARY}"
+_DISPATCHER = f"{FOLDER}/{dispatcher.LIBRARY}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

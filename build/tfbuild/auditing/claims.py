@@ -12,14 +12,15 @@ from tfbuild.auditing.runtime_dispatch import Attribution
 from tfbuild.binaries.instructions import UNDECODED
 from tfbuild.packing.tuned import KernelLibrary, TreeLibrary, Tuned, TunedTree, is_control
 from tfbuild.planning.defaults import find_default_problems
-from tfbuild.planning.dispatcher import KERNEL_FOLDER, LIBRARY_FOLDER
+from tfbuild.planning.dispatcher import LIBRARY_FOLDER
+from tfbuild.upstream.kernels import FOLDER
 from tfcore.console import format_count
 from tfcore.cpus import flags
 from tfcore.cpus.features import ARCHITECTURES, STOCK_BASELINE
 from tfcore.cpus.targets import STOCK_SPECS, parse_target
 from tfcore.errors import TargetError
 
-_FOLDER = PurePosixPath(KERNEL_FOLDER, LIBRARY_FOLDER)
+_FOLDER = PurePosixPath(FOLDER, LIBRARY_FOLDER)
 # The dispatcher reads the state that the operating system saves (XGETBV), if CPUID permits it.
 _DISPATCHER_USES = frozenset({"xsave"})
 

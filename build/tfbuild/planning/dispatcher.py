@@ -17,10 +17,8 @@ from tfcore.errors import TargetError
 SOURCE = Path(__file__).parents[1] / "native" / "dispatcher.c"
 HEADER = "dispatcher_targets.h"
 
-KERNEL_FOLDER = "tensorflow/core/kernels"
-"""The wheel's folder whose libraries TensorFlow loads at import."""
 LIBRARY = "libtfkernel_tensorwright.so"
-"""The dispatcher's name in KERNEL_FOLDER."""
+"""The dispatcher's name in `kernels.FOLDER`."""
 LIBRARY_FOLDER = "tensorwright"
 """The folder of the kernel libraries, beside the dispatcher: TensorFlow loads nothing from it."""
 

@@ -23,6 +23,7 @@ from tfcore.console import suggest_spelling
 from tfcore.errors import UsageError
 
 FOLDER = "tensorflow/core/kernels"
+"""The folder of the kernel sources, and the wheel's whose libraries TensorFlow loads at import."""
 RELEASE = "2.14.1"
 """The default release of a selection of kernels. It has a survey."""
 MINI = "mini"
