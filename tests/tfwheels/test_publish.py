@@ -41,6 +41,7 @@ from tfwheels.catalog import Catalog
 from tfwheels.entry import GateResult
 from tfwheels.folder import Folder
 from tfwheels.gate import format_comparison_name
+from tfwheels.layout import build_metadata_key
 from tfwheels.publish import MANIFEST, publish
 from tfwheels.store import Store
 
@@ -376,6 +377,23 @@ def test_other_bytes_of_the_same_size_in_the_pool_are_noticed(
     assert stamps(folder) == remaining
     wheel.unlink()
     assert put(folder, wheels["haswell"], wheels["zen4"]).restored == (wheel.name,)
+    need_consistent(files(folder))
+
+
+def test_metadata_that_changed_in_the_pool_is_found_when_all_is_read_again(
+    folder: Folder, wheels: dict[str, Path]
+) -> None:
+    """Else pip would refuse each install, because the page has the hash of the wheel's own."""
+    stock = wheels["stock"]
+    put(folder, stock)
+    metadata = folder.root / build_metadata_key(PROJECT, stock.name)
+    metadata.write_bytes(metadata.read_bytes() + b"Requires-Dist: evil\n")
+    with pytest.raises(PublishError, match=r"metadata with other bytes") as caught:
+        put(folder, reindex=True)
+    assert "publish the wheel again" in caught.value.hint
+    metadata.unlink()
+    assert put(folder, stock).restored == (stock.name,)
+    put(folder, reindex=True)
     need_consistent(files(folder))
 
 

@@ -26,7 +26,13 @@ from tfwheels import gate
 from tfwheels.entry import Entry, GateResult, SignedProvenance, WheelKind, read_entry
 from tfwheels.folder import require_same
 from tfwheels.gate import Judgement
-from tfwheels.layout import PROVENANCE, build_pool_key, compute_digest, is_sha256
+from tfwheels.layout import (
+    PROVENANCE,
+    build_metadata_key,
+    build_pool_key,
+    compute_digest,
+    is_sha256,
+)
 from tfwheels.provenance import read_claimed_signer
 from tfwheels.store import Store
 
@@ -159,7 +165,7 @@ def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
     Includes wheels that a killed run stored. The publication time of a wheel is the time when it
     was stored. The revision, and fields that only the catalog `current` records, are copied, if it
     can be read. Raises WheelError, RecordError, and PublishError for a wheel whose bytes differ
-    from the catalog's.
+    from the catalog's, or a METADATA file whose bytes differ from the wheel's.
     """
     old_catalog = _read_known(current, store.where)
     known = {entry.file: entry for entry in old_catalog.entries}
@@ -172,6 +178,7 @@ def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
             entry = _read_stored(store, key, beside)
             old = known.get(entry.file)
             entries.append(entry if old is None else _restore_fields(old, entry, key, store.where))
+            _check_metadata(entry, store)
             count.advance(done, detail=entries[-1].file)
     return Catalog(revision=old_catalog.revision, entries=tuple(sorted(entries, key=_get_sort_key)))
 
@@ -187,6 +194,15 @@ def _read_stored(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
         )
     entry = dataclasses.replace(entry, provenance=_read_provenance(store, key, entry))
     return entry if judgement is None else add_judgement(entry, judgement)
+
+
+def _check_metadata(entry: Entry, store: Store) -> None:
+    """Raise PublishError if the stored METADATA of a wheel has other bytes, which pip refuses."""
+    key = build_metadata_key(entry.name, entry.file)
+    stored = store.read(key)
+    if stored is not None:
+        actual = compute_digest(stored).sha256
+        require_same(store.where, key, actual, entry.metadata_sha256, hint=CHANGED)
 
 
 def _read_provenance(store: Store, key: str, entry: Entry) -> SignedProvenance | None:
