@@ -191,6 +191,17 @@ def test_another_manylinux_or_spelling_of_the_version_is_no_other_place() -> Non
         refuse_ambiguous("zen4", [STOCK.file, newer_libc])
 
 
+def test_a_full_build_without_a_manylinux_tag_stands_in_the_place_of_stock() -> None:
+    """The tag linux_x86_64 is for hosts with any C library, so also for those of stock."""
+    full = full_build("zen4")
+    tags = ("cp311-cp311-linux_x86_64",)
+    full = dataclasses.replace(full, file=f"tensorflow_cpu-{full.version}-{tags[0]}.whl", tags=tags)
+    for order in itertools.permutations((STOCK, full, tuned("haswell"))):
+        taken = [choice_for(name, *order) for name in ("zen4", "haswell", "sandybridge")]
+        files = [choice.entry.file for choice in taken if choice]
+        assert files == [full.file, tuned("haswell").file, STOCK.file]
+
+
 SPECS = (
     *(target.name for target in list_targets()),
     "x86_64_v4+avx512_bf16/zen4",

@@ -67,12 +67,30 @@ def choose(entries: Iterable[Entry], target: Target) -> tuple[PageChoice, ...]:
 
 def group_rivals(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
     """Group the tuned and stock wheels; a page lists one wheel of each group."""
-    groups: dict[tuple[str, Version, tuple[str, ...]], list[Entry]] = defaultdict(list)
+    by_version: dict[tuple[str, Version], list[Entry]] = defaultdict(list)
     for entry in entries:
         if entry.kind is not WheelKind.PLAIN:
-            hosts = tuple(sorted(_list_hosts(entry.tags)))
-            groups[entry.name, Version(entry.public), hosts].append(entry)
-    return tuple(tuple(sorted(groups[key], key=lambda entry: entry.file)) for key in sorted(groups))
+            by_version[entry.name, Version(entry.public)].append(entry)
+    return tuple(
+        tuple(sorted(group, key=lambda entry: entry.file))
+        for version in sorted(by_version)
+        for group in _group_overlapping(by_version[version])
+    )
+
+
+def _group_overlapping(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
+    """Group wheels of one version so that no host could install wheels of two groups."""
+    groups: list[tuple[Entry, ...]] = []
+    for entry in sorted(entries, key=lambda entry: sorted(_list_hosts(entry.tags))):
+        hosts = _list_hosts(entry.tags)
+        overlapping = [
+            group
+            for group in groups
+            if any(_can_overlap(hosts, _list_hosts(rival.tags)) for rival in group)
+        ]
+        groups = [group for group in groups if group not in overlapping]
+        groups.append((entry, *itertools.chain.from_iterable(overlapping)))
+    return groups
 
 
 def choose_best(contest: tuple[Entry, ...], target: Target) -> PageChoice | None:
