@@ -169,6 +169,18 @@ def test_a_loss_cannot_be_measured_away(tmp_path: Path) -> None:
         require_passed(FILE, SHA256, TUNED, paths)
 
 
+def test_other_comparisons_refuse_a_wheel_and_give_no_verdict(tmp_path: Path) -> None:
+    faster, loss = single(tmp_path, FASTER), single(tmp_path, LOSS, "old")
+    with pytest.raises(GateError, match="slower over all workloads"):
+        require_passed(FILE, SHA256, TUNED, [faster], [faster, loss])
+    judgement = judge_comparisons(FILE, SHA256, TUNED, [faster], [faster, loss])
+    assert [verdict.verdict for verdict in judgement.verdicts] == ["faster"]
+    assert len(judgement.published) == 2
+    assert len(judgement.evidence) == 1
+    with pytest.raises(GateError, match="has no verdict: there is no comparison of it"):
+        require_passed(FILE, SHA256, TUNED, [], [faster])
+
+
 @pytest.mark.parametrize(("gain", "error"), [(1.4, "inference, not training"), (0.8, "slower in")])
 def test_requests_can_refuse_a_wheel_and_are_no_verdict(
     tmp_path: Path, gain: float, error: str

@@ -20,7 +20,7 @@ from tests.builders.audit_cases import (
     small_stock,
     sound_wheel,
 )
-from tests.builders.gate_comparisons import compared
+from tests.builders.gate_comparisons import LOSS, compared
 from tests.builders.index_wheels import entry_of, stand_in, tuned_for, written
 
 from tfbuild.packing import conformance
@@ -385,6 +385,20 @@ def test_the_gate_takes_a_comparison_by_name_or_folder(
     compared(tmp_path / "measured", sound)
     assert FASTER in publish(comparison=str(tmp_path / "measured"), dry_run=True)
     assert FASTER in publish(comparison=str(tmp_path / "measured" / "comparison.json"))
+
+
+@pytest.mark.toolchain
+def test_a_named_comparison_hides_no_loss_in_the_reports(
+    sound: Path, publish: Publish, paths: Paths, tmp_path: Path
+) -> None:
+    compared(tmp_path / "measured", sound)
+    compared(paths.reports / "loss", sound, LOSS)
+    with pytest.raises(GateError, match="it is slower") as caught:
+        publish(comparison=str(tmp_path / "measured"))
+    assert "in reports/ count" in caught.value.hint
+    text = publish(comparison=str(tmp_path / "measured"), gate=False)
+    assert FASTER in text
+    assert "without passing the gate: it is slower" in text
 
 
 @pytest.mark.toolchain

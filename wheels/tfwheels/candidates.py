@@ -35,10 +35,11 @@ _REASONS = (WheelError, PublishError, AuditError, AdmissionError, GateError, Rec
 class PublishRule:
     """The requirements for publishing a tuned wheel.
 
-    The gate reads `comparisons`, or those in the reports if none are given. Without `gated`, the
-    gate refuses no wheel. With `near`, wheels are also published if they were compiled from other
-    sources than the release's own, and headers of these differ from the stock wheel's. `stock` is
-    the stock wheel to compare with, or a folder that contains it; by default, pip downloads it.
+    The gate takes verdicts from `comparisons`, or from those in the reports if none are given, and
+    reasons to refuse a wheel from both. Without `gated`, it refuses no wheel. With `near`, wheels
+    are also published if they were compiled from other sources than the release's own, and headers
+    of these differ from the stock wheel's. `stock` is the stock wheel to compare with, or a folder
+    that contains it; by default, pip downloads it.
     """
 
     comparisons: tuple[Path, ...]
@@ -92,14 +93,14 @@ def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandida
     stock = _fetch_stock(path, facts, rule, paths)
     with console.report_step(f"audit {path.name}"):
         audit.check_audit(audit.audit(path, paths=paths, stock=stock))
-    files = rule.comparisons or gate.find_comparisons(paths.reports, entry.sha256)
+    found = gate.find_comparisons(paths.reports, entry.sha256)
     judge = gate.require_passed if rule.gated else gate.judge_comparisons
     return WheelCandidate(
         wheel=path,
         entry=entry,
         tuned=facts,
         standings=standings,
-        judgement=judge(path.name, entry.sha256, facts, files),
+        judgement=judge(path.name, entry.sha256, facts, rule.comparisons or found, found),
     )
 
 

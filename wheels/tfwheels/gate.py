@@ -18,7 +18,8 @@ with the published wheel of its release; all its code counts as loaded.)
   explains the difference, the comparison gives no verdict.
 - A failed worker refuses the wheel, even if the worker never started.
 
-All given comparisons count, so repeating a measurement cannot hide a loss.
+All comparisons count, the given ones and those in the reports, so neither repeating a measurement
+nor choosing one can hide a loss.
 """
 
 from __future__ import annotations
@@ -138,17 +139,20 @@ def find_comparisons(reports: Path, sha256: str) -> tuple[Path, ...]:
     return tuple(path for _, path in sorted(dated_paths, reverse=True))
 
 
-def require_passed(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]) -> Judgement:
-    """Apply the gate to the wheel `file` with this SHA-256.
+def require_passed(
+    file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path], others: Sequence[Path] = ()
+) -> Judgement:
+    """Apply the gate to the wheel `file` with this SHA-256, see `judge_comparisons`.
 
     Raises GateError if the wheel has no verdict, is slower or computes other results, and
     RecordError.
     """
-    judgement = judge_comparisons(file, sha256, tuned, comparisons)
+    judgement = judge_comparisons(file, sha256, tuned, comparisons, others)
     if judgement.faults:
         raise GateError(
             f"the gate refuses {file}: {'; '.join(judgement.faults)}",
-            hint="--no-gate publishes it anyway; its page shows this result",
+            hint="--no-gate publishes it anyway; its page shows this result. Its comparisons in "
+            "reports/ count even if --comparison names others",
         )
     if not judgement.verdicts:
         measure = (
@@ -163,38 +167,37 @@ def require_passed(file: str, sha256: str, tuned: Tuned, comparisons: Sequence[P
 
 
 def judge_comparisons(
-    file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path]
+    file: str, sha256: str, tuned: Tuned, comparisons: Sequence[Path], others: Sequence[Path] = ()
 ) -> Judgement:
     """Apply the gate to a wheel without refusing it.
 
-    Raises RecordError.
+    The verdicts come from `comparisons`, reasons to refuse the wheel also from `others`. Raises
+    RecordError.
     """
-    loaded = sorted(
-        ((load(path), path) for path in comparisons), key=lambda pair: pair[0].made, reverse=True
-    )
-    findings = [
+    findings = _list_findings(file, sha256, tuned, comparisons)
+    faulty = [
         finding
-        for comparison, path in loaded
-        for finding in _read_findings(path, comparison, file, sha256, tuned)
+        for finding in (*findings, *_list_findings(file, sha256, tuned, others))
+        if finding.faults
     ]
     by_target: dict[tuple[str, str], _Finding] = {}
     for finding in findings:
         if finding.verdict is not None:
             by_target.setdefault((finding.target, finding.verdict.cpu), finding)
     covered = {target for target, _ in by_target}
-    faulty = _collect_published(finding for finding in findings if finding.faults)
+    evidence = _collect_published(faulty)
     return Judgement(
         verdicts=tuple(
             finding.verdict for finding in by_target.values() if finding.verdict is not None
         ),
-        faults=tuple(dict.fromkeys(fault for finding in findings for fault in finding.faults)),
+        faults=tuple(dict.fromkeys(fault for finding in faulty for fault in finding.faults)),
         gaps=tuple(f"{finding.path}: {finding.gap}" for finding in findings if finding.gap),
         silent=tuple(target for target in tuned.targets if target not in covered),
         published={
             file: public.content
-            for file, public in (_collect_published(by_target.values()) | faulty).items()
+            for file, public in (_collect_published(by_target.values()) | evidence).items()
         },
-        evidence=tuple((file, public.sha256) for file, public in faulty.items()),
+        evidence=tuple((file, public.sha256) for file, public in evidence.items()),
         reasons=tuple(dict.fromkeys(finding.gap for finding in findings if finding.gap)),
     )
 
@@ -235,6 +238,23 @@ def _strip_text(text: str) -> str:
     if line.startswith("/") and ":" not in line:  # a path, perhaps with spaces
         return PurePosixPath(line).name
     return _PATH.sub(lambda match: PurePosixPath(match[0]).name, line)
+
+
+def _list_findings(
+    file: str, sha256: str, tuned: Tuned, comparisons: Iterable[Path]
+) -> list[_Finding]:
+    """List the findings of the comparisons, newest first.
+
+    Raises RecordError.
+    """
+    loaded = sorted(
+        ((load(path), path) for path in comparisons), key=lambda pair: pair[0].made, reverse=True
+    )
+    return [
+        finding
+        for comparison, path in loaded
+        for finding in _read_findings(path, comparison, file, sha256, tuned)
+    ]
 
 
 def _read_findings(
