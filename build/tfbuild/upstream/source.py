@@ -31,7 +31,7 @@ from tfcore.errors import (
     DownloadError,
     ToolError,
 )
-from tfcore.records import write_atomic
+from tfcore.records import hash_record, write_atomic
 from tfcore.run import run
 from tfcore.settings import Paths, lock_folder, require_disk
 
@@ -188,7 +188,7 @@ def _find_debian_mirror() -> str:
 
 
 def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
-    """Unpack the files of a kernels build into a folder named by the archive's hash.
+    """Unpack the files of a kernels build into a folder named by the hashes of archive and staging.
 
     The folder is a Bazel repository. TensorFlow's BUILD files are excluded, because Bazel would
     treat their folders as packages. Raises ChecksumError for a broken archive; DiskError.
@@ -202,7 +202,7 @@ def stage(archive: Path, sha256: str, staging: Staging, paths: Paths) -> Path:
         if not (scratch_folder / TREE).is_dir():
             raise ChecksumError(f"{archive} contains none of {', '.join(staging.prefixes)}")
 
-    folder = paths.sources / f"{sha256[:16]}-staged"
+    folder = paths.sources / f"{sha256[:16]}-{hash_record(staging)[:8]}-staged"
     return create_folder(folder, _STAGED_BYTES, "unpacking TensorFlow's sources", fill) / TREE
 
 
