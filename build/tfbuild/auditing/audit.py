@@ -31,7 +31,7 @@ from tfbuild.packing.wheel import WheelIdentity, extract, read_identity
 from tfbuild.planning import defaults, dispatcher
 from tfbuild.planning.defaults import Default
 from tfbuild.upstream import releases
-from tfbuild.upstream.download import Pin, hash_file, keep_verified, verify_file
+from tfbuild.upstream.download import Pin, hash_file, verify_file
 from tfbuild.upstream.kernels import FOLDER
 from tfbuild.upstream.releases import StockWheel
 from tfcore import console
@@ -231,9 +231,10 @@ def _locate_stock(
         return verify_file(stock_path, Pin(name=stock_path.name, sha256=facts.stock_sha256)), True
     if pinned is None or _is_other_stock(pinned, facts):
         return None, False
-    return keep_verified(
-        paths.downloads / pinned.file, Pin(name=pinned.file, sha256=pinned.sha256)
-    ), True
+    path = paths.downloads / pinned.file
+    # Other bytes may be those of a download that another process has begun, so the file stays.
+    intact = path.is_file() and hash_file(path) == pinned.sha256
+    return (path if intact else None), True
 
 
 def _is_other_stock(pinned: StockWheel, facts: Tuned | None) -> bool:

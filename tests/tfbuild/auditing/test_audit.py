@@ -397,9 +397,11 @@ def test_the_same_bytes_are_counted_once(
 def test_other_bytes_under_the_pinned_stock_wheels_name_are_not_taken(
     stock: Path, paths: Paths
 ) -> None:
+    """Nor removed: another process may be just writing them."""
     paths.downloads.mkdir(parents=True)
-    shutil.copy(stock, paths.downloads)
+    path = Path(shutil.copy(stock, paths.downloads))
     assert audit(stock, paths=paths).stock == ""
+    assert path.is_file()
 
 
 def test_the_audit_says_how_each_library_was_admitted(
