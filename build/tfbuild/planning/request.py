@@ -42,13 +42,16 @@ def require_release(request: Request) -> Release:
 def resolve_release(request: Request, paths: Paths) -> Request:
     """Return the request with a version in place of `newest`, and print it.
 
-    For kernels it is the newest release whose sources are available.
+    For kernels it is the newest release whose sources are available. Raises TargetError and
+    UsageError for a wrong --arch before it asks the network for them.
     """
     if request.release != NEWEST:
         return request
     if request.scope != Scope.KERNELS or request.source:
         release, reason = require_release(request), ""
     else:
+        for word in _list_targets(request):
+            find_architecture(word)
         release, reason = find_newest_release(paths, _split_list(request.python))
     console.print_note(
         f"using release {release.version}{f': {reason}' if reason else ', the newest'}"
@@ -96,11 +99,8 @@ def resolve_fleet(
 
     Raises the errors of `resolve` and `make`.
     """
-    names = _split_list(request.arch)
-    if not names:
-        raise UsageError("--arch names no target", hint="See invoke targets")
     # A target is resolved after the plan of the one before it, so that errors keep that order.
-    wheels = (resolve(dataclasses.replace(request, arch=name)) for name in names)
+    wheels = (resolve(dataclasses.replace(request, arch=name)) for name in _list_targets(request))
     planned = [(resolved, make(resolved)) for resolved in wheels]
     fleet = build_fleet(plan for _, plan in planned)
     if request.without:
@@ -136,6 +136,14 @@ def resolve(request: Request) -> Resolved:
         sources=_resolve_sources(request, release, target),
         scope=_parse_scope(request.scope),
     )
+
+
+def _list_targets(request: Request) -> list[str]:
+    """Return the words of --arch. Raises UsageError if there are none."""
+    names = _split_list(request.arch)
+    if not names:
+        raise UsageError("--arch names no target", hint="See invoke targets")
+    return names
 
 
 def _split_list(text: str) -> list[str]:

@@ -10,7 +10,9 @@ from tfbuild.planning import newest_release as newests
 from tfbuild.planning.newest_release import find_newest_release
 from tfbuild.planning.plan import list_source_pins
 from tfbuild.planning.request import resolve_release
+from tfbuild.upstream import download
 from tfbuild.upstream.releases import Release, find_release, list_kernel_releases, load_releases
+from tfcore.errors import TargetError, TensorwrightError, UsageError
 from tfcore.settings import Paths
 
 NOWHERE = "https://nowhere.invalid/"
@@ -136,3 +138,21 @@ def test_newest_becomes_a_version_and_says_which(
     full = resolve_release(Request(release=NEWEST, scope="full"), paths)
     assert full.release == load_releases()[-1].version
     assert "the newest" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arch", "error", "text"),
+    [("haswell,skylak", TargetError, "skylak"), (" , ", UsageError, "--arch names no target")],
+)
+def test_a_wrong_target_is_named_before_the_network_is_asked(
+    paths: Paths,
+    monkeypatch: pytest.MonkeyPatch,
+    arch: str,
+    error: type[TensorwrightError],
+    text: str,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(download, "probe_url", asked.append)
+    with pytest.raises(error, match=text):
+        resolve_release(Request(release=NEWEST, arch=arch), paths)
+    assert asked == []
