@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +28,7 @@ class TuningStage(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstSteps:
-    """The workload's first steps on the baseline."""
+    """The workload's first steps on the baseline. Raises ValueError for an invalid time."""
 
     batch: int
     parameters: int
@@ -35,6 +36,10 @@ class FirstSteps:
     """The time of the fastest of a few steps."""
     onednn: bool
     """Whether oneDNN's operations are on by default here."""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.step_s) and self.step_s > 0):
+            raise ValueError(f"a step takes {self.step_s:g} s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -129,7 +129,15 @@ def test_a_trial_may_leave_nothing_to_try() -> None:
         list_candidates(setting(levers=(STEPS,)), slow)
 
 
-@pytest.mark.parametrize("content", ["{", '{"schema": 1}', '{"schema": 1, "trial": {"batch": 3}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        '{"schema": 1}',
+        '{"schema": 1, "trial": {"batch": 3}}',
+        records.format_json({"schema": 1, "trial": TRIAL}).replace("0.002", "0.0"),
+    ],
+)
 def test_a_damaged_trial_is_told_in_a_line(content: str, tmp_path: Path) -> None:
     (tmp_path / TRIAL_FILE).write_text(content)
     with pytest.raises(RecordError, match=TRIAL_FILE) as caught:
