@@ -23,12 +23,12 @@ class _HasArm(Protocol):
     def arm(self) -> str: ...
 
 
-def require_times(sample: _HasArm, *names: str) -> None:
+def require_positive(sample: _HasArm, *names: str) -> None:
     """Raise SampleError if one of the named fields is not a positive number."""
     for name in names:
         value = getattr(sample, name)
         if not _is_time(value):
-            raise SampleError(f"{sample.arm}: invalid time of a sample: {name} is {value}")
+            raise SampleError(f"{sample.arm}: invalid sample: {name} is {value}")
 
 
 def _is_time(value: float) -> bool:
@@ -66,7 +66,7 @@ class Start:
 class Sample:
     """A timing of `steps` steps of one arm, identified by its position in the schedule.
 
-    Raises SampleError if a time is not a positive number.
+    Raises SampleError if a time or `steps` is not a positive number.
     """
 
     workload: str
@@ -134,7 +134,7 @@ class Sample:
         return min(wall_s, cpu_s + waited_s)
 
     def __post_init__(self) -> None:
-        require_times(self, "wall_s", "elapsed_s", "cpu_s", "canary_s")
+        require_positive(self, "steps", "wall_s", "elapsed_s", "cpu_s", "canary_s")
         if invalid := [part for part in self.slices if not all(map(_is_time, part))]:
             raise SampleError(f"{self.arm}: a slice of a sample is {invalid[0]}")
 

@@ -14,7 +14,7 @@ from tfbench.arms.arm import Arm, build_environment
 from tfbench.engine.workers import require_own_tensorflow
 from tfbench.inside import importing, meters
 from tfbench.inside.worker import find_kernel_library
-from tfbench.measuring.samples import require_times
+from tfbench.measuring.samples import require_positive
 from tfcore.errors import CommandError, WorkerError
 from tfcore.run import run
 
@@ -55,7 +55,7 @@ class ImportLaunch:
     canary_s: float
 
     def __post_init__(self) -> None:
-        require_times(self, "process_s", "cpu_s", "canary_s")
+        require_positive(self, "process_s", "cpu_s", "canary_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,7 +42,8 @@ metered = dict.fromkeys(
     ),
     finite,
 )
-counted = dict.fromkeys(("block", "position", "steps", "switches"), counts)
+counted = dict.fromkeys(("block", "position", "switches"), counts)
+counted["steps"] = st.integers(1, 10**6)
 samples = st.builds(Sample, **place, phase=texts, arm=texts, **timed, **metered, **counted)
 ends = st.builds(
     End,
@@ -135,6 +136,12 @@ def test_a_sample_with_a_time_that_is_none_is_an_error(seconds: str, tmp_path: P
 def test_a_time_that_is_no_positive_number_is_refused(name: str, seconds: float) -> None:
     with pytest.raises(SampleError, match=rf"tuned: .* {name} is "):
         sample("tuned", **{"wall_s": 0.25, "elapsed_s": 0.25, name: seconds})
+
+
+@pytest.mark.parametrize("steps", [0, -1])
+def test_a_sample_without_steps_is_refused(steps: int) -> None:
+    with pytest.raises(SampleError, match=f"tuned: invalid sample: steps is {steps}"):
+        sample("tuned", steps=steps)
 
 
 # --- a sample's own time --------------------------------------------------------------------------
