@@ -57,23 +57,39 @@ def _parse_options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _measure(options: argparse.Namespace) -> None:
-    requests = list(plan_launches(options.workloads, options.phases, options.launches))
-    measured = {_build_key(line) for line in read_launches(options.out)}
-    _print_status(f"{len(requests)} launches, finished ones are skipped; results: {options.out}")
-    began, done = time.monotonic(), 0
-    for number, request in enumerate(requests, start=1):
-        if _build_key(request) in measured:
-            continue
-        answer = run_launch({**request, "seconds": options.seconds, "seed": options.seed})
-        line = {**request, "schema": SCHEMA, "arm": options.arm, "host": describe_host(), **answer}
+    known = read_launches(options.out)
+    _require_same_options(options, known)
+    same = {"arm": options.arm, "seconds": options.seconds, "seed": options.seed}
+    planned = plan_launches(options.workloads, options.phases, options.launches)
+    requests = [{**request, **same} for request in planned]
+    measured = {_build_key(line) for line in known}
+    missing = [request for request in requests if _build_key(request) not in measured]
+    _print_status(f"{len(missing)} of {len(requests)} launches to run; results: {options.out}")
+    began = time.monotonic()
+    for number, request in enumerate(missing, start=1):
+        line = {**request, "schema": SCHEMA, "host": describe_host(), **run_launch(request)}
         with options.out.open("a", encoding="utf-8") as sink:
             sink.write(json.dumps(line) + "\n")
-        done += 1
-        remaining_s = (time.monotonic() - began) / done * (len(requests) - number)
+        remaining_s = (time.monotonic() - began) / number * (len(missing) - number)
         _print_status(
-            f"{number} of {len(requests)}  {_format_line(line)}  about {remaining_s:.0f} s left"
+            f"{number} of {len(missing)}  {_format_line(line)}  about {remaining_s:.0f} s left"
         )
     _require_result({_build_key(request) for request in requests}, options.out)
+
+
+def _require_same_options(options: argparse.Namespace, known: Sequence[Mapping[str, Any]]) -> None:
+    """Exit with an error message if the file has launches of other lengths or another seed.
+
+    Older kits did not record them.
+    """
+    for name in ("seconds", "seed"):
+        value = getattr(options, name)
+        others = [line[name] for line in known if line.get(name, value) != value]
+        if others:
+            raise SystemExit(
+                f"error: {options.out} has launches with --{name} {others[0]}; use that, or give "
+                "another --out"
+            )
 
 
 def _require_result(keys: Container[tuple[object, ...]], out: Path) -> None:
@@ -179,7 +195,7 @@ def read_launches(path: Path) -> list[dict[str, Any]]:
 
 
 def _build_key(line: Mapping[str, Any]) -> tuple[object, ...]:
-    return line["workload"], line["phase"], line["launch"]
+    return line["workload"], line["phase"], line["launch"], line["arm"]
 
 
 def _format_line(line: Mapping[str, Any]) -> str:

@@ -97,6 +97,31 @@ def test_a_kit_whose_launches_all_fail_is_an_error(
     assert "2 of 2  mnist_mlp train: failed" in capsys.readouterr().err
 
 
+def test_the_launches_of_another_arm_are_measured_and_those_of_other_options_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requests: list[dict[str, Any]] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        requests.append(request)
+        return {"outcome": "ok", "reason": "", "step_s": [0.01], "device": "CPU"}
+
+    monkeypatch.setattr(inside, "run_launch", answer)
+    out = written(tmp_path / "samples.jsonl", line(arm="a"))  # of an older kit
+    words = ["--workloads", "mnist_mlp", "--phases", "train", "--out", str(out), "--launches"]
+    inside.main([*words, "2", "--arm", "a"])
+    inside.main([*words, "1", "--arm", "b"])
+    assert [(row["arm"], row["launch"]) for row in requests] == [("a", 1), ("b", 0)]
+    assert "1 of 1  mnist_mlp train: 10.00 ms per step on CPU  about 0 s left" in (
+        capsys.readouterr().err
+    )
+    for other in (["--seconds", "7"], ["--seed", "2"]):
+        with pytest.raises(SystemExit, match=f"launches with {other[0]} .* another --out"):
+            inside.main([*words, "3", "--arm", "a", *other])
+    assert len(requests) == 2
+    assert {launch.arm for launch in read_launches(out)} == {"a", "b"}
+
+
 # --- what it brought ------------------------------------------------------------------------------
 
 
