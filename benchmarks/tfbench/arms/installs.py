@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from tfbench.arms import lineup, wheel_conformance
-from tfbench.arms.arm import Arm
+from tfbench.arms.arm import TOLERANCE, Arm
 from tfbench.arms.lever_table import LEVERS, PRELOAD
 from tfbench.arms.levers import Pairs, find_malloc, find_widest_tolerance, resolve_lever
 from tfbench.arms.lineup import ArmSpec, is_path
@@ -300,11 +300,15 @@ def _create_arm(choice: ArmChoice, arm_environment: Environment) -> Arm:
 
 
 def choose_tolerance(spec: ArmSpec, build: KernelLibrary | TunedTree | None) -> float:
-    """Return the tolerance of an arm, at least that of bfloat16 if its build rounds to bfloat16."""
-    rounding = build is not None and any(
-        default.lever.name == BF16 and default.on for default in build.defaults
-    )
-    return find_widest_tolerance([LEVERS[BF16]], spec.tolerance) if rounding else spec.tolerance
+    """Return the tolerance of an arm: the user's, or the widest that its levers need, among them
+    bfloat16 if its build rounds to it.
+    """
+    if spec.tolerance is not None:
+        return spec.tolerance
+    defaults = build.defaults if build else ()
+    names = [name for name, _ in spec.levers]
+    names += [BF16 for default in defaults if default.lever.name == BF16 and default.on]
+    return find_widest_tolerance([LEVERS[name] for name in names], TOLERANCE)
 
 
 def build_kernel_table(build: KernelLibrary | TunedTree | None) -> KernelTable | None:

@@ -29,13 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbench.arms.arm import TOLERANCE
 from tfbench.arms.lever_table import LEVERS
 from tfbench.arms.levers import (
     Pairs,
     check_variable,
     find_lever,
-    find_widest_tolerance,
     suggest,
 )
 from tfbuild.tools.requirement import parse_exact
@@ -67,14 +65,15 @@ _FEWEST = 2
 class ArmSpec:
     """An arm before anything is installed.
 
-    `wheel` is one of WHEELS, a path, or PACKAGE==VERSION. `tolerance` is as in `Arm`.
+    `wheel` is one of WHEELS, a path, or PACKAGE==VERSION. `tolerance` is the user's, as in
+    `Arm`; None if the levers and the wheel determine it.
     """
 
     name: str
     wheel: str
     levers: Pairs = ()
     env: Pairs = ()
-    tolerance: float = TOLERANCE
+    tolerance: float | None = None
 
     @property
     def settings(self) -> Pairs:
@@ -167,13 +166,12 @@ def make_spec(
     _require_unique([*(lever for lever, _ in levers)])
     set_by_levers = (variable for lever in found for variable in lever.variables)
     _require_unique([*set_by_levers, *(variable for variable, _ in env)])
-    widest = find_widest_tolerance(found, TOLERANCE)
     return ArmSpec(
         name=name,
         wheel=wheel,
         levers=levers,
         env=env,
-        tolerance=widest if wide is None else _parse_tolerance(wide),
+        tolerance=None if wide is None else _parse_tolerance(wide),
     )
 
 

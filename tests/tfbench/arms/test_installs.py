@@ -257,6 +257,9 @@ def test_a_wheel_that_rounds_to_bfloat16_may_differ_as_far(on: bool, expected: f
     rounding = dataclasses.replace(tuned_wheels.LIBRARY, defaults=(Default(lever=lever, on=on),))
     assert choose_tolerance(parse_arm("tuned"), rounding) == expected
     assert choose_tolerance(parse_arm("tuned"), None) == TOLERANCE
+    for narrow in (1e-9, 0.01):
+        assert choose_tolerance(parse_arm(f"tuned:tolerance={narrow}"), rounding) == narrow
+        assert choose_tolerance(parse_arm(f"tuned:bf16=on:tolerance={narrow}"), None) == narrow
 
 
 def test_an_arm_knows_what_its_kernels_were_chosen_by() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfbench.arms.arm import TOLERANCE
+from tfbench.arms.installs import choose_tolerance
 from tfbench.arms.lever_table import (
     BFLOAT16_TOLERANCE,
     ISAS,
@@ -98,9 +99,7 @@ def test_the_baseline_is_not_given_twice() -> None:
         ),
         (
             "half=tuned:bf16=on",
-            ArmSpec(
-                name="half", wheel="tuned", levers=(("bf16", "on"),), tolerance=BFLOAT16_TOLERANCE
-            ),
+            ArmSpec(name="half", wheel="tuned", levers=(("bf16", "on"),)),
         ),
         (
             "half=tuned:bf16=on:tolerance=2e-3",
@@ -202,7 +201,8 @@ widths = st.none() | st.floats(1e-9, 0.999).map(repr)
 
 def text_of(spec: ArmSpec) -> str:
     """The arm as `parse_arm` reads it."""
-    settings = (*spec.settings, ("tolerance", repr(spec.tolerance)))
+    wide = () if spec.tolerance is None else (("tolerance", repr(spec.tolerance)),)
+    settings = (*spec.settings, *wide)
     words = [quoted(spec.wheel), *(f"{name}={quoted(value)}" for name, value in settings)]
     return f"{spec.name}={':'.join(words)}"
 
@@ -348,7 +348,7 @@ def test_the_control_tells_compiler_and_flags_apart() -> None:
 
 
 def test_tolerance_is_the_levers_own() -> None:
-    widths = {spec.name: spec.tolerance for spec in read_lineup("levers")}
+    widths = {spec.name: choose_tolerance(spec, None) for spec in read_lineup("levers")}
     assert widths.pop("bf16") == BFLOAT16_TOLERANCE
     assert widths.pop("xla") == XLA_TOLERANCE
     assert set(widths.values()) == {TOLERANCE}
