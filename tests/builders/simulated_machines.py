@@ -136,20 +136,13 @@ Level = Callable[[Sequence[float]], float]
 def table(
     actual: Sequence[Sequence[Sample]],
     arms: Sequence[str],
-    seconds: Callable[[Sample], Sequence[float]],
+    seconds: Callable[[Sequence[Sample]], Sequence[float]],
     level: Level,
 ) -> dict[str, list[float]]:
     """By arm, ln of each launch's level."""
     return {
         arm: [
-            level(
-                [
-                    s
-                    for timed_sample in samples
-                    if timed_sample.arm == arm
-                    for s in seconds(timed_sample)
-                ]
-            )
+            level(seconds([timed_sample for timed_sample in samples if timed_sample.arm == arm]))
             for samples in actual
         ]
         for arm in arms

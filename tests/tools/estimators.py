@@ -6,6 +6,7 @@ the interval holds the truth, and its half-width; four launches of five blocks, 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 import sys
@@ -14,11 +15,11 @@ from typing import TypeAlias
 
 from tests.builders.simulated_machines import MACHINES, Level, Machine, launches, table
 
-from tfbench.measuring.samples import Sample
+from tfbench.measuring.samples import Sample, list_step_seconds
 from tfbench.measuring.statistics import compute_contrast, compute_level
 
-Times: TypeAlias = Callable[[Sample], Sequence[float]]
-"""Seconds per step of a sample, one number or several."""
+Times: TypeAlias = Callable[[Sequence[Sample]], Sequence[float]]
+"""Seconds per step of an arm's samples in a launch, one number or several for each."""
 ARMS = ("stock", "stock again", "arm")
 TRUTH = 1 / 1.05
 
@@ -45,16 +46,12 @@ def tenth(seconds: Sequence[float]) -> float:
     return math.log(statistics.fmean(fastest))
 
 
-def slices(sample: Sample) -> Sequence[float]:
-    return sample.step_s
+def own(samples: Sequence[Sample]) -> Sequence[float]:
+    return list_step_seconds([dataclasses.replace(sample, slices=()) for sample in samples])
 
 
-def own(sample: Sample) -> Sequence[float]:
-    return (sample.own_s / sample.steps,)
-
-
-def wall(sample: Sample) -> Sequence[float]:
-    return (sample.wall_s / sample.steps,)
+def wall(samples: Sequence[Sample]) -> Sequence[float]:
+    return [sample.wall_s / sample.steps for sample in samples]
 
 
 LEVELS: Mapping[str, Level] = {
@@ -65,7 +62,7 @@ LEVELS: Mapping[str, Level] = {
     "mean": mean,
     "minimum": least,
 }
-TIMES: Mapping[str, Times] = {"slices": slices, "own": own, "wall": wall}
+TIMES: Mapping[str, Times] = {"slices": list_step_seconds, "own": own, "wall": wall}
 
 
 def judged(

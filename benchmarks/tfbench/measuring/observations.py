@@ -14,7 +14,7 @@ import numpy as np
 from tfbench.arms.arm import Arm
 from tfbench.inside.phases import JUDGED
 from tfbench.measuring import gates, repetition
-from tfbench.measuring.samples import End, Entry, Fault, Sample, Start
+from tfbench.measuring.samples import End, Entry, Fault, Sample, Start, list_step_seconds
 from tfbench.measuring.statistics import (
     FEWEST_LAUNCHES,
     Contrast,
@@ -331,8 +331,8 @@ def _has_arms(blocks: Sequence[Block], arms: AbstractSet[str]) -> bool:
 
 
 def _list_step_seconds(blocks: Iterable[Block], arm: str) -> list[float]:
-    """List the seconds per step of each slice of an arm's samples."""
-    return [s for block in blocks for sample in block if sample.arm == arm for s in sample.step_s]
+    """List the seconds per step of each slice of an arm's samples in a launch."""
+    return list_step_seconds([sample for block in blocks for sample in block if sample.arm == arm])
 
 
 def _compute_block_ratio(block: Block, baseline: str, arm: str) -> float:

@@ -6,10 +6,12 @@ They are the start of each arm, each sample, and the end of the launch or the fa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from tfbench.inside.phases import FIT
 from tfcore.errors import SampleError
@@ -106,37 +108,47 @@ class Sample:
     beside_s: float = 0.0
     """Seconds of `fit` outside its epochs: in `elapsed_s`, but not in `wall_s`."""
 
-    @property
-    def own_s(self) -> float:
-        """Return the seconds that the sample would have taken with its CPU to itself."""
-        return self._compute_own_s(self.wall_s, self.cpu_s)
+    def compute_step_s(self, waited_s: float) -> tuple[float, ...]:
+        """Compute the seconds of a step in each slice, as with the CPU to itself.
 
-    @property
-    def step_s(self) -> tuple[float, ...]:
-        """Return the seconds of a step in each slice, as with the CPU to itself."""
+        They are its CPU time and its share of `waited_s`, but not more than its wall time.
+        """
         slices = self.slices or ((1.0, self.wall_s, self.cpu_s),)
         return tuple(
-            self._compute_own_s(wall, cpu) / (share * self.steps) for share, wall, cpu in slices
+            min(wall, cpu + share * waited_s) / (share * self.steps) for share, wall, cpu in slices
         )
-
-    def _compute_own_s(self, wall_s: float, cpu_s: float) -> float:
-        """Compute the seconds that a part of the sample would have taken with its CPU to itself.
-
-        On one CPU this is the CPU time plus the part's share of the CPU's idle time (if it exceeds
-        the resolution of ticks). On several CPUs it is the wall time, because nothing shows
-        whether the sample waited for CPU time that others took. It is the wall time of epochs of
-        `fit`, too: `busy_s` has the CPU time between them, so their idle time is unknown.
-        """
-        if self.vcpus > 1 or self.phase == FIT:
-            return wall_s
-        idle_s = self.wall_s - self.busy_s - self.steal_s
-        waited_s = idle_s * wall_s / self.wall_s if idle_s > _GRAIN_S else 0.0
-        return min(wall_s, cpu_s + waited_s)
 
     def __post_init__(self) -> None:
         require_positive(self, "steps", "wall_s", "elapsed_s", "cpu_s", "canary_s")
         if invalid := [part for part in self.slices if not all(map(_is_time, part))]:
             raise SampleError(f"{self.arm}: a slice of a sample is {invalid[0]}")
+
+
+def list_step_seconds(samples: Sequence[Sample]) -> list[float]:
+    """List the seconds of a step in each slice of an arm's samples in one launch, as with the CPU
+    to itself.
+    """
+    waited_s = estimate_waited_s(samples)
+    return [seconds for sample in samples for seconds in sample.compute_step_s(waited_s)]
+
+
+def estimate_waited_s(samples: Sequence[Sample]) -> float:
+    """Estimate how many seconds of each sample an arm waited for something else than its CPU.
+
+    On one CPU this is the median of the CPU's idle time, or 0 if ticks are too coarse to show it:
+    the more samples, the less their median depends on ticks. On several CPUs it is infinite, so
+    that the wall time counts, because nothing shows whether a sample waited for CPU time that
+    others took. So it is in epochs of `fit`: `busy_s` has the CPU time between them, too.
+    """
+    idle_s = [
+        sample.wall_s - sample.busy_s - sample.steal_s
+        for sample in samples
+        if sample.vcpus == 1 and sample.phase != FIT
+    ]
+    if not idle_s:
+        return math.inf
+    median = float(np.median(idle_s))
+    return median if median > _GRAIN_S / math.sqrt(len(idle_s)) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

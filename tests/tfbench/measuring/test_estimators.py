@@ -8,8 +8,9 @@ from typing import TypeAlias
 import pytest
 from tests.builders.later import later
 from tests.builders.simulated_machines import MACHINES, Level, Machine
-from tests.tools.estimators import Times, half, judged, mean, middle, own, slices, wall
+from tests.tools.estimators import Times, half, judged, mean, middle, own, wall
 
+from tfbench.measuring.samples import list_step_seconds
 from tfbench.measuring.statistics import compute_level
 
 FEW, MANY = 60, 400
@@ -22,7 +23,9 @@ few_and_many = pytest.mark.parametrize("trials", TRIALS)
 
 
 @functools.cache
-def figures(name: str, trials: int, seconds: Times = slices, by: Level = compute_level) -> Figures:
+def figures(
+    name: str, trials: int, seconds: Times = list_step_seconds, by: Level = compute_level
+) -> Figures:
     return judged(BY_NAME[name], seconds, by, trials)
 
 

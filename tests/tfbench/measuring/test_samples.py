@@ -17,7 +17,16 @@ from tests.builders.journals import STOCK, TUNED, end, sample, start
 
 from tfbench.engine.journal import open_journal, read_entries
 from tfbench.inside.phases import FIT
-from tfbench.measuring.samples import KINDS, End, Entry, Fault, Sample, Start
+from tfbench.measuring.samples import (
+    KINDS,
+    End,
+    Entry,
+    Fault,
+    Sample,
+    Start,
+    estimate_waited_s,
+    list_step_seconds,
+)
 from tfcore.errors import RecordError, SampleError
 from tfcore.records import format_canonical
 
@@ -163,8 +172,8 @@ def test_a_sample_without_steps_is_refused(steps: int) -> None:
 def test_on_one_cpu_a_sample_takes_what_it_used_and_what_it_waited_for(
     meters: dict[str, float], own_s: float
 ) -> None:
-    timed_sample = sample(STOCK.name, vcpus=1, wall_s=0.25, **meters)
-    assert timed_sample.own_s == pytest.approx(own_s)
+    timed_sample = sample(STOCK.name, vcpus=1, wall_s=0.25, steps=10, **meters)
+    assert list_step_seconds([timed_sample]) == pytest.approx([own_s / 10])
 
 
 def test_an_epoch_of_fit_takes_what_the_wall_clock_says() -> None:
@@ -173,8 +182,8 @@ def test_an_epoch_of_fit_takes_what_the_wall_clock_says() -> None:
     epochs = {"vcpus": 1, "phase": FIT, "beside_s": 0.2}
     stock = sample(STOCK.name, wall_s=0.25, cpu_s=0.15, busy_s=0.25, **epochs)
     tuned = sample(TUNED.name, wall_s=0.175, cpu_s=0.075, busy_s=0.175, **epochs)
-    assert stock.own_s / tuned.own_s == pytest.approx(0.25 / 0.175)
-    assert tuned.step_s == pytest.approx([0.175 / tuned.steps])
+    assert list_step_seconds([stock]) == pytest.approx([0.25 / stock.steps])
+    assert list_step_seconds([tuned]) == pytest.approx([0.175 / tuned.steps])
 
 
 def test_slices_share_what_the_sample_waited_for() -> None:
@@ -182,15 +191,43 @@ def test_slices_share_what_the_sample_waited_for() -> None:
     slices = ((0.6, 0.1, 0.08), (0.4, 0.15, 0.12))
     meters = {"wall_s": 0.25, "cpu_s": 0.2, "busy_s": 0.2, "slices": slices, "steps": 10}
     alone, several = (sample(STOCK.name, vcpus=count, **meters) for count in (1, 2))
-    assert alone.step_s == pytest.approx([0.1 / 6, 0.15 / 4])
-    assert several.step_s == pytest.approx([0.1 / 6, 0.15 / 4])
+    assert list_step_seconds([alone]) == pytest.approx([0.1 / 6, 0.14 / 4])
+    assert list_step_seconds([several]) == pytest.approx([0.1 / 6, 0.15 / 4])
     used = dataclasses.replace(alone, busy_s=0.25)
-    assert used.step_s == pytest.approx([0.08 / 6, 0.12 / 4])
+    assert list_step_seconds([used]) == pytest.approx([0.08 / 6, 0.12 / 4])
+
+
+def idle(*idle_ms: float) -> list[Sample]:
+    """Samples of 10 steps and 0.2 s of CPU time, in which another process had 0.03 s."""
+    return [
+        sample(STOCK.name, vcpus=1, wall_s=0.23 + ms / 1000, cpu_s=0.2, busy_s=0.23, steps=10)
+        for ms in idle_ms
+    ]
+
+
+@pytest.mark.parametrize(
+    ("samples", "waited_s"),
+    [
+        (idle(*[15.0] * 4), 0.015),  # one sample would not show it
+        (idle(*[15.0] * 1), 0.0),
+        (idle(*[4.0] * 16), 0.0),  # a tick is too little to tell
+        (idle(*[6.0] * 16), 0.006),
+        (idle(12, 18, 22, 28), 0.02),  # what ticks make of it differs from sample to sample
+        (idle(0, 0, 0, 40), 0.0),  # a pause that the hypervisor does not report
+        (idle(), math.inf),
+    ],
+)
+def test_the_more_samples_the_better_is_known_what_they_waited_for(
+    samples: list[Sample], waited_s: float
+) -> None:
+    assert estimate_waited_s(samples) == pytest.approx(waited_s)
+    expected = [pytest.approx((0.2 + waited_s) / 10)] * len(samples)
+    assert list_step_seconds(samples) == expected
 
 
 def test_a_sample_without_slices_is_one() -> None:
     timed_sample = sample(STOCK.name, wall_s=0.25, steps=10)
-    assert timed_sample.step_s == (0.025,)
+    assert list_step_seconds([timed_sample]) == [0.025]
 
 
 @pytest.mark.parametrize("wrong", [(0.0, 0.1, 0.1), (0.5, -0.1, 0.1), (0.5, 0.1, math.nan)])
@@ -206,5 +243,6 @@ def test_a_sample_took_no_longer_than_the_wall_clock_says(
     cpu_s: float, busy_s: float, steal_s: float, many: bool
 ) -> None:
     meters = {"wall_s": 0.25, "cpu_s": cpu_s, "busy_s": busy_s, "steal_s": steal_s}
-    timed_sample = sample(STOCK.name, vcpus=2 if many else 1, **meters)
-    assert (0.25 if many else min(0.25, cpu_s)) <= timed_sample.own_s <= 0.25
+    timed_sample = sample(STOCK.name, vcpus=2 if many else 1, steps=1, **meters)
+    (own_s,) = list_step_seconds([timed_sample])
+    assert (0.25 if many else min(0.25, cpu_s)) <= own_s <= 0.25
