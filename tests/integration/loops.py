@@ -366,7 +366,8 @@ def empty(module: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def extended(module: ModuleType, dtype: str) -> list[Any]:
-    """A session whose graph grows after a function with a loop has run."""
+    """A session whose graph grows after a function with a loop has run. The functions that the
+    library adds do not grow in number."""
     old = module.compat.v1
     draws = np.random.default_rng(1).standard_normal((2, 2))
     with module.Graph().as_default(), old.Session() as session:
@@ -380,10 +381,19 @@ def extended(module: ModuleType, dtype: str) -> list[Any]:
             )[1]
 
         value = old.placeholder(dtype, (2, 2))
-        output = looped(value)
-        first = session.run(output, {value: draws})
-        more = looped(output) + 1
-        return [first, session.run(more, {value: draws})]
+        options = old.RunOptions(output_partition_graphs=True)
+        results, functions = [], []
+        output = module.while_loop(
+            lambda step, _: step < 3,
+            lambda step, state: (step + 1, looped(state * 0.5)),
+            (0, looped(value)),
+        )[1]
+        for _ in range(3):
+            metadata = old.RunMetadata()
+            results.append(session.run(output, {value: draws}, options, metadata))
+            functions.append(len(metadata.partition_graphs[0].library.function))
+            output += 1
+        return [*results, functions[1:] == functions[:-1]]
 
 
 def last_one(module: ModuleType, dtype: str) -> list[Tensor]:

@@ -40,6 +40,7 @@ FEW_LOOPS = (
     *("lstm hard", "by hand", "countdown", "one after the other"),
     *("refused", "unused", "in turn", "shared"),
     *("by index", "added to", "numbers", "views", "mismatched", "beyond", "joined", "shaped"),
+    *("extended",),
 )
 FEW = (
     *("adam float32", "scattered float32", "summed float32"),

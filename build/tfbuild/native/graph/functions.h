@@ -33,19 +33,32 @@ bool RenameFunctions(tensorflow::AttrValue* value, const Rename& rename) {
   return changed;
 }
 
+// Returns a function of the library that equals `function` but for its name, which begins with
+// `prefix`; empty if there is none. Each time that a session is extended, its graph is prepared
+// anew with the same library, which would otherwise get the same functions again.
+inline std::string FindEqualFunction(const tensorflow::FunctionLibraryDefinition& library,
+                                     const std::string& prefix, tensorflow::FunctionDef function) {
+  for (const std::string& name : library.ListFunctionNames()) {
+    if (name.rfind(prefix, 0) != 0) continue;
+    function.mutable_signature()->set_name(name);
+    if (FunctionDefsEqual(*library.Find(name), function)) return name;
+  }
+  return "";
+}
+
 // Changes functions of the library of a session's graph, by copies with new names. The functions
 // themselves must stay: TensorFlow adds the program's functions again when it extends the session,
 // which fails if one differs from that in the library (FunctionLibraryDefinition::AddLibrary).
 template <typename Change>
 class FunctionCopies {
  public:
-  FunctionCopies(tensorflow::FunctionLibraryDefinition* library,
+  FunctionCopies(tensorflow::Graph* graph, tensorflow::FunctionLibraryDefinition* library,
                  const std::set<std::string>& excluded, const Change& change)
-      : library_(*library), excluded_(excluded), change_(change) {}
+      : graph_(*graph), library_(*library), excluded_(excluded), change_(change) {}
 
-  // Lets the nodes of `graph` call the changed copies.
-  absl::Status Run(tensorflow::Graph* graph) {
-    for (tensorflow::Node* node : graph->op_nodes()) {
+  // Lets the nodes of the graph call the changed copies.
+  absl::Status Run() {
+    for (tensorflow::Node* node : graph_.op_nodes()) {
       std::vector<std::pair<std::string, tensorflow::AttrValue>> changed;
       for (const auto& [name, value] : node->attrs()) {
         tensorflow::AttrValue copy = value;
@@ -79,12 +92,16 @@ class FunctionCopies {
       }
     }
     if (!changed) return name;
-    const std::string own = library_.UniqueFunctionName(name + "_tensorwright_");
+    const std::string prefix = name + "_tensorwright_";
+    std::string own = FindEqualFunction(library_, prefix, copy);
+    if (own.empty()) own = library_.UniqueFunctionName(prefix);
     copy.mutable_signature()->set_name(own);
     status_.Update(library_.AddFunctionDef(copy));
+    status_.Update(graph_.mutable_flib_def()->AddFunctionDef(copy));
     return names_[name] = own;
   }
 
+  tensorflow::Graph& graph_;  // Has a copy of the library.
   tensorflow::FunctionLibraryDefinition& library_;
   const std::set<std::string>& excluded_;
   const Change& change_;
@@ -99,7 +116,7 @@ absl::Status ChangeFunctions(const tensorflow::GraphOptimizationPassOptions& opt
                              const std::set<std::string>& excluded, const Change& change) {
   tensorflow::FunctionLibraryDefinition* library = options.flib_def;
   if (!options.is_function_graph) {
-    return FunctionCopies<Change>(library, excluded, change).Run(options.graph->get());
+    return FunctionCopies<Change>(options.graph->get(), library, excluded, change).Run();
   }
   for (const std::string& name : library->ListFunctionNames()) {
     if (excluded.count(name)) continue;

@@ -15,14 +15,14 @@
 
 namespace tensorwright {
 
-// Returns a function name that is unique in this process. TensorFlow caches instantiated functions
-// by name and by the address of the graph's function library. If a new library were at the address
-// of a deleted one, a reused name would run the deleted library's function.
-inline std::string MakeOriginalName(const std::string& kind,
+// Returns a function name with this prefix that is unique in this process. TensorFlow caches
+// instantiated functions by name and by the address of the graph's function library. If a new
+// library were at the address of a deleted one, a reused name would run the deleted library's
+// function.
+inline std::string MakeOriginalName(const std::string& prefix,
                                     const tensorflow::FunctionLibraryDefinition& library) {
   static std::atomic<std::int64_t> made{0};
-  const std::string own = "__tensorwright_" + kind + "_" + std::to_string(made++) + "_";
-  return library.UniqueFunctionName(own);
+  return library.UniqueFunctionName(prefix + std::to_string(made++) + "_");
 }
 
 // The function with the original ops, which the node's attribute `original` names.

@@ -34,6 +34,7 @@ constexpr char kLoops[] = "loops";
 constexpr char kLoop[] = "_TensorwrightLoop";
 constexpr char kOriginalLoopAttr[] =
     "_tensorwright_left";  // Marks original loops: not to be fused.
+constexpr char kOriginalPrefix[] = "__tensorwright_loop_";
 
 // Whether the node is a while loop that may be fused.
 bool IsWhile(const tensorflow::NodeDef& node) {
@@ -171,8 +172,12 @@ class LoopFuser {
 
   // Changes a loop into the fused op and adds the original loop to the function library.
   absl::Status ConvertToFusedLoop(tensorflow::NodeDef& node) {
-    const std::string original = MakeOriginalName("loop", *library_);
-    TF_RETURN_IF_ERROR(library_->AddFunctionDef(MakeOriginalFunction(node, original)));
+    tensorflow::FunctionDef definition = MakeOriginalFunction(node);
+    std::string original =
+        in_function_ ? "" : FindEqualFunction(*library_, kOriginalPrefix, definition);
+    if (original.empty()) original = MakeOriginalName(kOriginalPrefix, *library_);
+    definition.mutable_signature()->set_name(original);
+    TF_RETURN_IF_ERROR(library_->AddFunctionDef(definition));
     node.set_op(node.op() == "While" ? kLoop : "_TensorwrightStatelessLoop");
     tensorflow::NameAttrList function;
     function.set_name(original);
@@ -184,12 +189,10 @@ class LoopFuser {
     return absl::OkStatus();
   }
 
-  // Returns a function that contains only the original loop, with arguments in_0, in_1, ... and
-  // results out_0, out_1, ...
-  static tensorflow::FunctionDef MakeOriginalFunction(const tensorflow::NodeDef& node,
-                                                      const std::string& name) {
+  // Returns a function without a name that contains only the original loop, with arguments in_0,
+  // in_1, ... and results out_0, out_1, ...
+  static tensorflow::FunctionDef MakeOriginalFunction(const tensorflow::NodeDef& node) {
     tensorflow::FunctionDef function;
-    function.mutable_signature()->set_name(name);
     function.mutable_signature()->set_is_stateful(node.op() == "While");
     tensorflow::NodeDef* loop = function.add_node_def();
     *loop = node;

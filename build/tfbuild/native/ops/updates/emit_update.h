@@ -148,7 +148,7 @@ absl::Status EmitUpdate(const tensorflow::GraphOptimizationPassOptions& options,
   }
   const std::vector<Node*>& sequence = plan.sequence();
   Node* last = sequence.back();
-  const std::string original = MakeOriginalName("update", *library);
+  const std::string original = MakeOriginalName("__tensorwright_update_", *library);
   // The name must be unique: a session caches kernels of stateful ops by name for all its graphs.
   const std::string name = graph.NewName(last->name() + "/" + original);
   const PartialTensorShape shape =
