@@ -141,6 +141,24 @@ def test_a_few_loops_lie_as_near_to_float64(
     assert "stock: loop" not in actual["unused"]["events"]
 
 
+@pytest.mark.parametrize(
+    ("program", "unit", "case"),
+    [(LOOPS, LOOPS_UNIT, "by index"), *later((UPDATES, UNIT, "held"))],
+)
+def test_graphs_that_tensorflow_may_store_have_no_op_of_ours(
+    stock_arm: Environment,
+    libraries: Mapping[str, Path],
+    tmp_path: Path,
+    program: Path,
+    unit: str,
+    case: str,
+) -> None:
+    out, words = tmp_path / "stored.json", ("2", libraries[unit], case)
+    folder = str(tmp_path)
+    actual = answered(stock_arm, program, out, *words, PYTHONPATH=ROOTS, TF_GRAPH_CACHING=folder)
+    assert (actual[case]["unlike"], actual[case]["events"]) == ("", {})
+
+
 def test_what_xla_compiles_is_counted_and_named_once(
     stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
 ) -> None:

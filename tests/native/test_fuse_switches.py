@@ -15,6 +15,7 @@ SOURCE = """
 #include "graph/switches.h"
 extern "C" bool wanted(const char* part) { return tensorwright::IsFusionEnabled(part); }
 extern "C" bool named(const char* part) { return tensorwright::IsFusionEnabled(part, false); }
+extern "C" bool stored() { return tensorwright::AreGraphsStored(); }
 """
 
 
@@ -24,7 +25,7 @@ def switches(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     folder = tmp_path_factory.mktemp("switches")
     built = library(folder, "switches", SOURCE, f"-I{native}", "-lstdc++", kind="cc")
     actual = ctypes.CDLL(str(built))
-    actual.wanted.restype = actual.named.restype = ctypes.c_bool
+    actual.wanted.restype = actual.named.restype = actual.stored.restype = ctypes.c_bool
     return actual
 
 
@@ -76,3 +77,13 @@ def test_a_part_that_works_only_where_it_is_named(
 ) -> None:
     monkeypatch.setenv("TENSORWRIGHT_FUSE", value)
     assert switches.named(b"loops") is on
+
+
+@pytest.mark.parametrize(("folder", "is_stored"), [(None, False), ("", False), ("cache", True)])
+def test_graphs_are_stored_in_a_folder_that_is_named(
+    switches: ctypes.CDLL, folder: str | None, is_stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TF_GRAPH_CACHING", raising=False)
+    if folder is not None:
+        monkeypatch.setenv("TF_GRAPH_CACHING", folder)
+    assert switches.stored() is is_stored

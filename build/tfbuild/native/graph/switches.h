@@ -1,4 +1,4 @@
-// The environment variable TENSORWRIGHT_FUSE, which turns fused ops on and off.
+// The environment variables that turn fused ops on and off.
 
 #ifndef TENSORWRIGHT_GRAPH_SWITCHES_H_
 #define TENSORWRIGHT_GRAPH_SWITCHES_H_
@@ -19,7 +19,7 @@ namespace tensorwright {
 //
 // Args:
 //   part: the name of a group of fused ops.
-//   unnamed: the result if no word turns the part on or off.
+//   enabled_by_default: the result if no word turns the part on or off.
 inline bool IsFusionEnabled(const std::string& part, bool enabled_by_default = true) {
   const char* value = std::getenv("TENSORWRIGHT_FUSE");
   const std::string words = value == nullptr ? "" : value;
@@ -33,6 +33,13 @@ inline bool IsFusionEnabled(const std::string& part, bool enabled_by_default = t
     at = end + 1;
   }
   return named || (enabled_by_default && !only);
+}
+
+// Whether TF_GRAPH_CACHING names a folder, where TensorFlow stores graphs that it has prepared. A
+// stock TensorFlow that shares the folder has no fused ops.
+inline bool AreGraphsStored() {
+  const char* folder = std::getenv("TF_GRAPH_CACHING");
+  return folder != nullptr && *folder != '\0';
 }
 
 }  // namespace tensorwright

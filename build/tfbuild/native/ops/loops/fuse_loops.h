@@ -226,7 +226,8 @@ class LoopFuser {
 class FuseLoops : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
-    if (options.graph == nullptr || *options.graph == nullptr || !IsFusionEnabled(kLoops)) {
+    if (options.graph == nullptr || *options.graph == nullptr || AreGraphsStored() ||
+        !IsFusionEnabled(kLoops)) {
       return absl::OkStatus();
     }
     return LoopFuser(options).Run();

@@ -21,7 +21,8 @@ constexpr char kSwitchName[] = "updates";
 class FuseUpdates : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
-    if (options.graph == nullptr || *options.graph == nullptr || !IsFusionEnabled(kSwitchName)) {
+    if (options.graph == nullptr || *options.graph == nullptr || AreGraphsStored() ||
+        !IsFusionEnabled(kSwitchName)) {
       return absl::OkStatus();
     }
     UpdateFinder finder(options);
