@@ -422,6 +422,24 @@ def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
     return [*results, module.constant(grown(start, module.constant(8000)))]
 
 
+def constant(module: ModuleType, dtype: str) -> list[Tensor]:
+    """A loop of constants runs at each execution, but not where its branch is not taken."""
+
+    def looped() -> Tensor:
+        return module.while_loop(
+            lambda step, _: step < _STEPS,
+            lambda step, state: (step + 1, module.tanh(state)),
+            (0, module.ones((2, 2), dtype)),
+        )[1]
+
+    @in_graph(module)
+    def run(value: Tensor, taken: Tensor) -> Tensor:
+        return value + looped() + module.cond(taken, looped, lambda: value)
+
+    value = float64.draw_as(module, dtype, (2, 2), 1)
+    return [run(value, module.constant(taken)) for taken in (False, False, True)]
+
+
 def pruned(module: ModuleType, dtype: str) -> list[Any]:
     """A session whose signatures have graphs of their own; some of them take the original way."""
     old = module.compat.v1
@@ -635,6 +653,7 @@ def cases() -> Mapping[str, Case]:
         "empty": empty,
         "extended": extended,
         "last one": last_one,
+        "constant": constant,
         "pruned": pruned,
         "infinite": infinite,
         "dropped": dropped,

@@ -40,7 +40,7 @@ FEW_LOOPS = (
     *("lstm hard", "by hand", "countdown", "one after the other"),
     *("refused", "unused", "in turn", "shared"),
     *("by index", "added to", "numbers", "views", "mismatched", "beyond", "joined", "shaped"),
-    *("extended",),
+    *("extended", "constant"),
 )
 FEW = (
     *("adam float32", "scattered float32", "summed float32"),
@@ -139,6 +139,7 @@ def test_a_few_loops_lie_as_near_to_float64(
     assert all(row["events"]["loop executions"] for row in actual.values())
     assert actual["countdown"]["events"]["stock: loop"], "one that ends at once runs as it was"
     assert "stock: loop" not in actual["unused"]["events"]
+    assert actual["constant"]["events"]["loop executions"] == 4, "none when TensorFlow folds"
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,9 @@ constexpr char kLoop[] = "_TensorwrightLoop";
 constexpr char kOriginalLoopAttr[] =
     "_tensorwright_left";  // Marks original loops: not to be fused.
 constexpr char kOriginalPrefix[] = "__tensorwright_loop_";
+// When TensorFlow prepares a graph, it runs stateless ops whose inputs are constants, but those with
+// this attribute (constant_folding.cc). It has no other effect if it is an empty list.
+constexpr char kNotFoldedAttr[] = "_scoped_allocator";
 
 // Whether the node is a while loop that may be fused.
 bool IsWhile(const tensorflow::NodeDef& node) {
@@ -184,6 +187,7 @@ class LoopFuser {
     tensorflow::AddNodeAttr("original", function, &node);
     // Sessions keep only the kernels of stateful ops (Original).
     tensorflow::AddNodeAttr("in_function", in_function_ || node.op() != kLoop, &node);
+    if (node.op() != kLoop) tensorflow::AddNodeAttr(kNotFoldedAttr, std::vector<int>(), &node);
     VLOG(1) << node.name() << " is one operation";
     events::loops.Add();
     return absl::OkStatus();
