@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import os
@@ -22,6 +23,12 @@ from tfbuild.probe.fusing import Case, Tensor, in_graph
 _STEPS = 3
 _MIB = 128
 """What 8000 items of 64 KiB would take is 500."""
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now."""
+    pages = int(Path("/proc/self/statm").read_text("utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def a_model() -> Tensor:
@@ -422,6 +429,30 @@ def last_one(module: ModuleType, dtype: str) -> list[Tensor]:
     return [*results, module.constant(grown(start, module.constant(8000)))]
 
 
+def kept(module: ModuleType, dtype: str) -> list[Tensor]:
+    """One item of a list that is kept keeps no others in memory."""
+    start = float64.draw_as(module, dtype, (2**14,), 1)
+    variable = module.Variable(start)
+
+    @in_graph(module)
+    def run(times: Tensor) -> None:
+        array = module.TensorArray(dtype, times, element_shape=start.shape)
+        array = module.while_loop(
+            lambda step, *_: step < times,
+            lambda step, state, array: (step + 1, state * 0.5 + start, array.write(step, state)),
+            (0, start, array),
+        )[2]
+        variable.assign(array.read(times - 1))
+
+    trim = ctypes.CDLL(None).malloc_trim
+    run(module.constant(2))
+    trim(0)
+    before = resident()
+    run(module.constant(4000))
+    trim(0)
+    return [variable, module.constant(resident() - before < _MIB * 2**20)]
+
+
 def constant(module: ModuleType, dtype: str) -> list[Tensor]:
     """A loop of constants runs at each execution, but not where its branch is not taken."""
 
@@ -523,8 +554,7 @@ def dropped(module: ModuleType, dtype: str) -> list[Tensor]:
         for _ in range(50):
             once()
         gc.collect()
-        pages = int(Path("/proc/self/statm").read_text("utf-8").split()[1])
-        taken.append(pages * os.sysconf("SC_PAGE_SIZE"))
+        taken.append(resident())
     return [module.constant(taken[1] - taken[0] < 12e6)]
 
 
@@ -653,6 +683,7 @@ def cases() -> Mapping[str, Case]:
         "empty": empty,
         "extended": extended,
         "last one": last_one,
+        "kept": kept,
         "constant": constant,
         "pruned": pruned,
         "infinite": infinite,

@@ -40,7 +40,7 @@ FEW_LOOPS = (
     *("lstm hard", "by hand", "countdown", "one after the other"),
     *("refused", "unused", "in turn", "shared"),
     *("by index", "added to", "numbers", "views", "mismatched", "beyond", "joined", "shaped"),
-    *("extended", "constant"),
+    *("extended", "kept", "constant"),
 )
 FEW = (
     *("adam float32", "scattered float32", "summed float32"),

@@ -22,6 +22,9 @@ using tensorflow::TensorList;
 using tensorflow::TensorShape;
 
 constexpr std::int64_t kAlign = 64;  // Bytes.
+// The size in bytes from which items of lists have a tensor each. Small items share one, because an
+// allocation takes long compared with their computation.
+constexpr std::int64_t kLargeItem = 64 << 10;
 
 // Allocates the memories of a plan that the loop writes, and finds the data of all memories.
 //
@@ -120,9 +123,9 @@ class LoopMemory {
   }
 
  private:
-  // Tensors that go into lists. If items are multiples of kAlign bytes: slices of one tensor,
-  // `all`, with one item for each iteration. Otherwise, or if all iterations share one value:
-  // `items`, one tensor for each iteration, or a single one.
+  // Tensors that go into lists. If items are small and multiples of kAlign bytes: slices of one
+  // tensor, `all`, with one item for each iteration, which stays as long as one of them. Otherwise,
+  // or if all iterations share one value: `items`, one tensor for each iteration, or a single one.
   struct ListTensors {
     Tensor all;
     std::vector<Tensor> items;
@@ -159,7 +162,8 @@ class LoopMemory {
   absl::Status Allocate(const Memory& memory, ListTensors& away) {
     const auto type = memory.bytes ? tensorflow::DT_BOOL : tensorflow::DT_FLOAT;
     TensorShape shape(memory.dimensions);
-    if (!memory.loop_invariant && memory.size() % kAlign == 0 && memory.size() > 0) {
+    if (!memory.loop_invariant && memory.size() % kAlign == 0 && memory.size() > 0 &&
+        memory.size() < kLargeItem) {
       shape.InsertDim(0, plan_.iterations);
       TF_RETURN_IF_ERROR(context_->allocate_temp(type, shape, &away.all));
       away.base = Data(away.all);
