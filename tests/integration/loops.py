@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -329,6 +330,260 @@ def reduced(module: ModuleType, dtype: str) -> list[Tensor]:
         refuses(module, summed, value, start, module.constant(axes))
     results = [summed(value, start, module.constant(axes)) for axes in ([0], [-1], [0, 1])]
     return [*results, sliced(value, start)]
+
+
+@contextlib.contextmanager
+def without_grappler(module: ModuleType) -> Iterator[None]:
+    """Grappler removes some ops that would raise an error."""
+    options = module.config.optimizer
+    options.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        options.set_experimental_options({"disable_meta_optimizer": False})
+
+
+def ranks(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Axes, bounds and shapes whose rank or length stock kernels do not take are errors."""
+    raw, numbers = module.raw_ops, module.constant
+
+    def flat(tensor: Tensor) -> Tensor:
+        return module.reshape(tensor, [-1])
+
+    def looped(gives: Callable[..., Tensor], count: int) -> Callable[..., Tensor]:
+        specs = [module.TensorSpec(None, name) for name in (dtype, *("int32",) * count)]
+
+        @in_graph(module, input_signature=specs)
+        def run(value: Tensor, *arguments: Tensor) -> Tensor:
+            return module.while_loop(
+                lambda step, _: step < _STEPS,
+                lambda step, total: (
+                    step + 1,
+                    total + 2 * raw.Sum(input=flat(gives(step, value, *arguments)), axis=0),
+                ),
+                (0, module.constant(0, dtype)),
+            )[1]
+
+        return run
+
+    def row(value: Tensor, step: Tensor, end: Tensor, strides: Tensor) -> Tensor:
+        begin = module.stack([step])
+        return raw.StridedSlice(
+            input=value, begin=begin, end=end, strides=strides, shrink_axis_mask=1
+        )
+
+    def slice_gradient(value: Tensor, shape: Tensor) -> Tensor:
+        ends = {"begin": [0, 0], "end": [2, 2], "strides": [1, 1]}
+        return raw.StridedSliceGrad(shape=shape, dy=value[:2, :2] * 2, **ends)
+
+    def reduced(value: Tensor, shape: Tensor) -> Tensor:
+        return module.reduce_sum(value, raw.BroadcastGradientArgs(s0=shape, s1=[4, 4])[0])
+
+    def packed(value: Tensor, sizes: Sequence[Tensor], axis: int) -> Tensor:
+        return raw.Reshape(tensor=value, shape=raw.Pack(values=sizes, axis=axis))
+
+    def concatenated(value: Tensor, sizes: Sequence[Tensor], axis: Tensor) -> Tensor:
+        return raw.Reshape(tensor=value, shape=raw.ConcatV2(values=sizes, axis=axis))
+
+    value = float64.draw_as(module, dtype, (4, 4), 1)
+    programs: list[tuple[Callable[..., Tensor], list[Any], list[Any]]] = [
+        (lambda _, x, axis: raw.Split(axis=axis, value=x, num_split=2)[0], [0], [[0]]),
+        (
+            lambda _, x, sizes: raw.SplitV(value=x, size_splits=sizes, axis=0, num_split=1)[0],
+            [[4]],
+            [[-1]],
+        ),
+        (lambda step, x, end: row(x, step, end, numbers([1])), [[9]], [[9, 9]]),
+        (lambda step, x, strides: row(x, step, module.stack([9]), strides), [[1]], [[[1]]]),
+        (lambda _, x, shape: slice_gradient(x, shape), [[4, 4]], [[[4, 4]]]),
+        (lambda _, x, shape: reduced(x, shape), [[1, 4]], [[[1, 4]]]),
+        (lambda _, x, *sizes: packed(x, sizes, -1), [2, 8], [[2], [8]]),
+        (lambda _, x, axis, *sizes: concatenated(x, sizes, axis), [0, [2], [8]], [1, [2], [8]]),
+    ]
+    results = []
+    with without_grappler(module):
+        for gives, right, wrong in programs:
+            run = looped(gives, len(right))
+            results.append(run(value, *map(numbers, right)))
+            refuses(module, run, value, *map(numbers, wrong))
+        off = looped(lambda _, x, *sizes: packed(x, sizes, 1), 2)
+        refuses(module, off, value, numbers(2), numbers(8))
+    return results
+
+
+def summed_slices(module: ModuleType, dtype: str) -> list[Tensor]:
+    """A sum over iterations of gradients of slices, whose shape has to be a vector."""
+    specs = [*[module.TensorSpec((None, None), dtype)] * 2, module.TensorSpec(None, "int32")]
+
+    @in_graph(module, input_signature=specs)
+    def run(total: Tensor, value: Tensor, shape: Tensor) -> Tensor:
+        def part() -> Tensor:
+            return module.raw_ops.StridedSliceGrad(
+                shape=shape,
+                begin=[0, 1],
+                end=[3, 3],
+                strides=[1, 1],
+                dy=module.matmul(value, value[:, :2], transpose_a=True),
+            )
+
+        return module.while_loop(
+            lambda step, _: step < _STEPS,
+            lambda step, total: (step + 1, total + part()),
+            (0, total),
+            shape_invariants=(module.TensorShape(()), module.TensorShape(None)),
+        )[1]
+
+    draw = functools.partial(float64.draw_as, module, dtype)
+    total, value = draw((3, 6), 1), draw((5, 3), 2)
+    refuses(module, run, total, value, module.constant([[3, 6]]))
+    return [run(total, value, module.constant([3, 6]))]
+
+
+def changes_lists(module: ModuleType, dtype: str) -> Mapping[str, Callable[..., Any]]:
+    """Bodies of loops, by what they do with a list of int32, or of floats where `dtype` is."""
+    raw, number = module.raw_ops, module.constant(1)
+    value = module.constant(0.5, dtype)
+    read = {"element_shape": np.array([], "int32"), "element_dtype": "int32"}
+
+    def add(step: Tensor, items: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        more = raw.TensorListReserve(
+            element_shape=-1, num_elements=_STEPS, element_dtype=value.dtype
+        )
+        item = module.tanh(value * 2)
+        more = raw.TensorListSetItem(input_handle=more, index=step, item=item)
+        return raw.AddN(inputs=[items, more]), last + 1
+
+    def pop(_: Tensor, items: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        items, item = raw.TensorListPopBack(input_handle=items, **read)
+        return items, last + item
+
+    return {
+        "set a float": lambda step, items, last: (
+            raw.TensorListSetItem(input_handle=items, index=step, item=value),
+            last + 1,
+        ),
+        "set": lambda step, items, last: (
+            raw.TensorListSetItem(input_handle=items, index=step, item=number),
+            last + 1,
+        ),
+        "set there": lambda _, items, last, index: (
+            raw.TensorListSetItem(input_handle=items, index=index, item=number),
+            last + 1,
+        ),
+        "push": lambda _, items, last: (
+            raw.TensorListPushBack(input_handle=items, tensor=number),
+            last + 1,
+        ),
+        "get": lambda step, items, last: (
+            items,
+            last + raw.TensorListGetItem(input_handle=items, index=step, **read),
+        ),
+        "pop": pop,
+        "add": add,
+        "read": lambda _, items, last, handle: (
+            items,
+            last + raw.Shape(input=raw.ReadVariableOp(resource=handle, dtype="int32"))[0],
+        ),
+    }
+
+
+def typed(module: ModuleType, dtype: str) -> list[Tensor]:
+    """An op on a list whose items have another type than the op's is an error, as are an index
+    that is no scalar and a variable of another type."""
+    raw, bodies = module.raw_ops, changes_lists(module, dtype)
+
+    def run(name: str, items: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
+        specs = [module.TensorSpec(None, tensor.dtype) for tensor in more]
+
+        @in_graph(module, input_signature=[module.TensorSpec((), module.variant), *specs])
+        def run(items: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
+            _, items, last = module.while_loop(
+                lambda step, *_: step < _STEPS,
+                lambda step, *values: (step + 1, *bodies[name](step, *values, *more)),
+                (0, items, 1),
+                shape_invariants=tuple(map(module.TensorShape, ((), None, None))),
+            )
+            return raw.TensorListLength(input_handle=items), last
+
+        return run(items, *more)
+
+    reserved = functools.partial(raw.TensorListReserve, element_shape=-1, num_elements=_STEPS)
+    empty = functools.partial(raw.EmptyTensorList, element_shape=-1, max_num_elements=-1)
+    filled, number = functools.partial(raw.TensorListFromTensor, element_shape=-1), module.constant
+    made: Mapping[str, Mapping[str, Tensor]] = {
+        name: {
+            "reserved": reserved(element_dtype=name),
+            "empty": empty(element_dtype=name),
+            "filled": filled(tensor=module.ones((_STEPS,), name)),
+        }
+        for name in ("int32", "int64", dtype)
+    }
+    results: list[Tensor] = []
+    for name, how, right, wrong in (
+        *(("set a float", "reserved", dtype, "int32"), ("add", "reserved", dtype, "int32")),
+        *(("set", "reserved", "int32", "int64"), ("push", "empty", "int32", "int64")),
+        *(("get", "filled", "int32", "int64"), ("pop", "filled", "int32", "int64")),
+    ):
+        results += run(name, made[right][how])
+        refuses(module, run, name, made[wrong][how])
+    items = made["int32"]["reserved"]
+    results += run("set there", items, number(2))
+    refuses(module, run, "set there", items, number([2]))
+    variables = [module.Variable([1, 2]), module.Variable(module.ones((2,), dtype))]
+    results += run("read", items, variables[0].handle)
+    refuses(module, run, "read", items, variables[1].handle)
+    return results
+
+
+def merged(module: ModuleType, dtype: str) -> list[Tensor]:
+    """A list to which a loop adds another gets the element shape of both, and no limit."""
+    raw = module.raw_ops
+    specs = [module.TensorSpec(None, dtype), *[module.TensorSpec(None, "int32")] * 3]
+
+    def run_with(*, looks: bool) -> Callable[..., list[Tensor]]:
+        @in_graph(module, input_signature=specs)
+        def run(value: Tensor, own: Tensor, other: Tensor, size: Tensor) -> list[Tensor]:
+            def body(step: Tensor, items: Tensor, state: Tensor, seen: Any) -> tuple[Any, ...]:
+                state = module.tanh(state)
+                if looks:
+                    shape = raw.TensorListElementShape(input_handle=items, shape_type="int32")
+                    seen = seen.write(step, shape)
+                added = raw.TensorListReserve(
+                    element_shape=other, num_elements=size, element_dtype=dtype
+                )
+                added = raw.TensorListSetItem(input_handle=added, index=step, item=state * 2)
+                return step + 1, raw.AddN(inputs=[items, added]), state, seen
+
+            items = raw.EmptyTensorList(
+                element_shape=own, max_num_elements=_STEPS, element_dtype=dtype
+            )
+            for _ in range(_STEPS):
+                items = raw.TensorListPushBack(input_handle=items, tensor=value)
+            seen = module.TensorArray("int32", _STEPS, infer_shape=False)
+            _, items, state, seen = module.while_loop(
+                lambda step, *_: step < _STEPS, body, (0, items, value, seen)
+            )
+            more = raw.TensorListPushBack(input_handle=items, tensor=value)
+            return [
+                state,
+                raw.TensorListElementShape(input_handle=items, shape_type="int32"),
+                raw.TensorListLength(input_handle=more),
+                seen.read(_STEPS - 1) if looks else 0,
+            ]
+
+        return run
+
+    value, number = float64.draw_as(module, dtype, (4, 3), 1), module.constant
+    run, looking = run_with(looks=False), run_with(looks=True)
+    results: list[Tensor] = []
+    for own, other in ((-1, [4, 3]), ([-1, 3], [4, -1]), ([4, 3], -1), (-1, -1)):
+        results += run(value, number(own), number(other), number(_STEPS))
+    results += looking(value, number(-1), number([4, -1]), number(_STEPS))
+    for shape in ([-2], 7, [[4, 3]], [4, 4]):
+        refuses(module, run, value, number(-1), number(shape), number(_STEPS))
+    for size in ([_STEPS], _STEPS - 1, -1):
+        refuses(module, run, value, number(-1), number(-1), number(size))
+    return results
 
 
 def empty(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -680,6 +935,10 @@ def cases() -> Mapping[str, Case]:
         "joined": joined,
         "shaped": shaped,
         "reduced": reduced,
+        "ranks": ranks,
+        "summed slices": summed_slices,
+        "typed": typed,
+        "merged": merged,
         "empty": empty,
         "extended": extended,
         "last one": last_one,

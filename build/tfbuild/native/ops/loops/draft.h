@@ -29,12 +29,13 @@ struct ValueInfo {
   // kNumbers: the integers. kCounter: of an argument, its initial value. kList: of a list that the
   // body reserves, its number of items.
   Numbers numbers;
-  // kData: the shape. kList: of a list that the body reserves, the shape of its items.
-  Dimensions dimensions;
-  View view;                       // kData.
-  int list = -1;                   // kList: the argument; -1 for a list that the body reserves.
-  std::optional<ListWrite> write;  // kList: what the iteration has written to it.
-  bool popped = false;             // kList: whether the iteration has popped an item.
+  Dimensions dimensions;  // kData: the shape.
+  View view;              // kData.
+  int list = -1;          // kList: the argument; -1 for a list that the body reserves.
+  tensorflow::DataType element_type = tensorflow::DT_INVALID;  // kList.
+  tensorflow::PartialTensorShape element_shape;  // kList: of a list that the body reserves.
+  std::optional<ListWrite> write;                // kList: what the iteration has written to it.
+  bool popped = false;                           // kList: whether the iteration has popped an item.
 };
 
 // Shared by the classes that make a plan. Holds references to its arguments, which must outlive it.
@@ -219,11 +220,17 @@ class PlanBuilder {
     if (!plan.memories[memory].loop_invariant) plan.memories[memory].turns = plan.iterations;
   }
 
-  // Returns the value of an index in an iteration; null if it is not known.
+  // Returns the value of an index of a list in an iteration; null if it is not known, or no scalar.
   const std::int64_t* IndexAtIteration(int value, std::int64_t iteration) const {
     if (facts[value].is == ValueKind::kNumbers) return facts[value].numbers.values.data();
     const auto found = plan.counters.find(value);
-    return found == plan.counters.end() ? nullptr : &found->second.values[iteration];
+    if (found == plan.counters.end() || !found->second.dimensions.empty()) return nullptr;
+    return &found->second.values[iteration];
+  }
+
+  // Whether a fact is a known scalar integer.
+  static bool IsScalar(const ValueInfo& fact) {
+    return fact.is == ValueKind::kNumbers && fact.numbers.dimensions.empty();
   }
 
   // Whether a fact is a known vector of integers, as ops require of a shape or of bounds.
@@ -256,10 +263,10 @@ class PlanBuilder {
             operation.end_mask & bit ? size : from_start(end[axis])};
   }
 
-  // Returns the axis that a fact gives, as a number in [0, rank); none if it is unknown or out of
-  // range.
+  // Returns the axis that a fact gives, as a number in [0, rank); none if it is unknown, no scalar
+  // or out of range.
   static std::optional<std::int64_t> Axis(const ValueInfo& fact, std::size_t rank) {
-    if (fact.is != ValueKind::kNumbers || fact.numbers.values.size() != 1) return std::nullopt;
+    if (!IsScalar(fact)) return std::nullopt;
     std::int64_t axis = fact.numbers.values[0];
     if (axis < 0) axis += static_cast<std::int64_t>(rank);
     if (axis < 0 || axis >= static_cast<std::int64_t>(rank)) return std::nullopt;

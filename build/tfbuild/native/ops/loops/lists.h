@@ -27,14 +27,7 @@ class Lists {
   bool Add(const Operation& operation) {
     const auto what = operation.what;
     ValueInfo& fact = builder_.Out(operation);
-    if (what == Do::kReserve) {
-      fact.is = ValueKind::kList;
-      fact.numbers = builder_.Of(operation, 1).numbers;
-      const Numbers& shape = builder_.Of(operation, 0).numbers;
-      fact.dimensions = shape.dimensions.empty() ? Dimensions{kUnknownRank} : shape.values;
-      return builder_.Of(operation, 0).is == ValueKind::kNumbers &&
-             builder_.Of(operation, 1).is == ValueKind::kNumbers;
-    }
+    if (what == Do::kReserve) return Reserve(operation);
     const ValueInfo list = builder_.Of(operation, 0);
     if (list.is != ValueKind::kList) return false;
     if (what == Do::kLength || what == Do::kElementShape) {
@@ -43,8 +36,9 @@ class Lists {
       if (what == Do::kLength) {
         fact.numbers = {
             {}, {static_cast<std::int64_t>(builder_.given.lists[list.list]->tensors().size())}};
-        return !IsChanged(list.list);
+        return !IsResultOf(list.list, Do::kPushBack) && !IsResultOf(list.list, Do::kPopBack);
       }
+      if (IsResultOf(list.list, Do::kAddN)) return false;  // It may get another element shape.
       const auto& shape = builder_.given.lists[list.list]->element_shape;
       if (shape.unknown_rank()) {
         fact.numbers = {{}, {-1}};
@@ -54,6 +48,7 @@ class Lists {
       }
       return true;
     }
+    if (operation.element_type != list.element_type) return false;
     if (what == Do::kGetItem)
       return IsUnchangedArgument(list) && Read(operation, list.list, false, fact);
     if (what == Do::kPopBack) {
@@ -78,13 +73,17 @@ class Lists {
         builder_.body.uses[operation.inputs[1]] != 1 || builder_.body.uses[added.write->value] != 1)
       return false;
     const Memory& memory = builder_.plan.memories[added.write->view.memory];
-    if (memory.where != Memory::Where::kOwn || !Holds(added, memory.dimensions)) return false;
+    if (memory.where != Memory::Where::kOwn || added.element_type != list.element_type ||
+        !Holds(added.element_shape, memory.dimensions)) {
+      return false;
+    }
     const auto size = static_cast<std::int64_t>(builder_.given.lists[list.list]->tensors().size());
     if (added.numbers.values != Dimensions{size}) return false;
     ValueInfo& fact = builder_.Out(operation);
     fact = list;
     fact.write = added.write;
     fact.write->how = ListWrite::How::kAdd;
+    fact.write->element_shape = added.element_shape;
     return true;
   }
 
@@ -113,27 +112,39 @@ class Lists {
  private:
   using ValueKind = ValueInfo::ValueKind;
 
-  static constexpr std::int64_t kUnknownRank = -2;  // As the only dimension of a reserved list.
-
   // Whether the value is an argument that this iteration has not changed.
   bool IsUnchangedArgument(const ValueInfo& fact) const {
     return fact.is == ValueKind::kList && fact.list >= 0 && !fact.write && !fact.popped;
   }
 
-  // Whether the loop changes the number of items.
-  bool IsChanged(int list) const {
+  // Whether the body's result for a list is the output of such an operation.
+  bool IsResultOf(int list, Do what) const {
     const Operation* producer = builder_.body.producer(builder_.body.results[list]);
-    return producer != nullptr &&
-           (producer->what == Do::kPushBack || producer->what == Do::kPopBack);
+    return producer != nullptr && producer->what == what;
   }
 
-  // Whether a reserved list may have an item with these dimensions.
-  static bool Holds(const ValueInfo& reserved, const Dimensions& item) {
-    const Dimensions& shape = reserved.dimensions;
-    if (shape == Dimensions{kUnknownRank}) return true;
-    return shape.size() == item.size() &&
-           std::equal(shape.begin(), shape.end(), item.begin(),
-                      [](auto wanted, auto size) { return wanted == -1 || wanted == size; });
+  // Whether a list with this element shape may have an item with these dimensions.
+  static bool Holds(const tensorflow::PartialTensorShape& wanted, const Dimensions& item) {
+    tensorflow::PartialTensorShape shape;
+    return MakeElementShape(item, &shape) && wanted.IsCompatibleWith(shape);
+  }
+
+  // Makes an element shape, in which -1 is an unknown dimension. Returns false if it is not valid.
+  static bool MakeElementShape(const Dimensions& sizes, tensorflow::PartialTensorShape* shape) {
+    const auto rank = static_cast<int>(sizes.size());
+    return tensorflow::PartialTensorShape::MakePartialShape(sizes.data(), rank, shape).ok();
+  }
+
+  // Plans TensorListReserve. Its element shape is a vector, or -1 if the rank is unknown.
+  bool Reserve(const Operation& operation) {
+    const ValueInfo &shape = builder_.Of(operation, 0), &size = builder_.Of(operation, 1);
+    if (!builder_.IsScalar(size)) return false;
+    ValueInfo& fact = builder_.Out(operation);
+    fact.is = ValueKind::kList;
+    fact.numbers = size.numbers;
+    fact.element_type = operation.element_type;
+    if (builder_.IsScalar(shape)) return shape.numbers.values[0] == -1;
+    return builder_.IsVector(shape) && MakeElementShape(shape.numbers.values, &fact.element_shape);
   }
 
   // Plans the read of an item, at an index or from the end (`pops`). `fact` becomes the item: data,
@@ -185,11 +196,11 @@ class Lists {
     return true;
   }
 
-  // Records an index if it is loop-invariant. Returns false if it is not a single number.
+  // Records an index if it is loop-invariant. Returns false if it is not a scalar.
   bool KeepIndex(int value) {
     const ValueInfo& fact = builder_.facts[value];
     if (fact.is != ValueKind::kNumbers) return true;
-    if (fact.numbers.values.size() != 1) return false;
+    if (!builder_.IsScalar(fact)) return false;
     builder_.plan.numbers[value] = fact.numbers.values[0];
     return true;
   }
@@ -221,7 +232,7 @@ class Lists {
     if (item.is == ValueKind::kNumbers || item.is == ValueKind::kCounter) {
       if (list.list < 0) return false;
       write.is_number = true;
-      write.type = builder_.given.lists[list.list]->element_dtype;
+      write.type = list.element_type;
       if (!IsNumber(write.type)) return false;
       if (item.is == ValueKind::kNumbers) {
         builder_.plan.constants.push_back(TensorOf(item.numbers, write.type));
@@ -287,10 +298,7 @@ class Lists {
     const tensorflow::TensorList& given = *builder_.given.lists[list];
     const auto size = static_cast<std::int64_t>(given.tensors().size());
     const Dimensions* dimensions = DimensionsOfItem(write);
-    if (dimensions == nullptr ||
-        !given.element_shape.IsCompatibleWith(tensorflow::TensorShape(*dimensions))) {
-      return false;
-    }
+    if (dimensions == nullptr || !Holds(given.element_shape, *dimensions)) return false;
     if (write.how == ListWrite::How::kPush) {
       return given.max_num_elements == -1 ||
              size + builder_.plan.iterations <= given.max_num_elements;

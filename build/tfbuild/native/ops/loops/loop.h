@@ -161,8 +161,9 @@ struct Operation {
   tensorflow::Tensor constant;                         // Of Const.
   // transpose_a and transpose_b: of MatMul. keeps_dimensions: of Sum.
   bool transpose_a = false, transpose_b = false, keeps_dimensions = false;
-  std::int64_t axis = 0;           // Of Pack and Unpack.
-  std::vector<std::int64_t> axes;  // Of Squeeze.
+  std::int64_t axis = 0;                                       // Of Pack and Unpack.
+  std::vector<std::int64_t> axes;                              // Of Squeeze.
+  tensorflow::DataType element_type = tensorflow::DT_INVALID;  // Of ops on tensor lists.
   // Of StridedSlice and StridedSliceGrad; bit i is for axis i.
   int begin_mask = 0, end_mask = 0, shrink_mask = 0;
 
@@ -323,6 +324,7 @@ class FunctionReader {
       }
     }
     tensorflow::GetNodeAttr(attributes, "squeeze_dims", &operation.axes).IgnoreError();
+    tensorflow::GetNodeAttr(attributes, "element_dtype", &operation.element_type).IgnoreError();
     std::string format;
     if (tensorflow::GetNodeAttr(attributes, "data_format", &format).ok() && format != "NHWC") {
       return false;

@@ -249,6 +249,11 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     const auto found = plan.writes.find(i);
     if (found != plan.writes.end()) {
       const ListWrite& write = found->second;
+      if (write.how == ListWrite::How::kAdd) {  // As AddN of two lists does.
+        TF_RETURN_IF_ERROR(
+            given.lists[i]->element_shape.MergeWith(write.element_shape, &list.element_shape));
+        list.max_num_elements = -1;
+      }
       for (std::int64_t t = write.is_last ? plan.iterations - 1 : 0; t < plan.iterations; ++t) {
         Tensor item;
         if (write.is_number) {

@@ -41,7 +41,7 @@ inline bool IsValidShape(const Dimensions& dimensions) {
 }
 
 // Replaces a dimension of -1 by the one that gives `elements` elements, as Reshape does. Returns
-// false if the shape cannot have that number.
+// false if the shape cannot have that number or is not valid.
 inline bool ResolveShape(Dimensions& dimensions, std::int64_t elements) {
   std::int64_t known = 1, *open = nullptr;
   for (auto& each : dimensions) {
@@ -56,9 +56,10 @@ inline bool ResolveShape(Dimensions& dimensions, std::int64_t elements) {
   if (open != nullptr) {
     if (known == 0 || elements % known != 0) return false;
     *open = elements / known;
-    return true;
+  } else if (known != elements) {
+    return false;
   }
-  return known == elements;
+  return IsValidShape(dimensions);
 }
 
 // A tensor of integers or booleans.
@@ -119,8 +120,9 @@ namespace {
 
 // Computes BroadcastGradientArgs as TensorFlow does (core/util/bcast.h). `a` and `b` are shapes
 // that were broadcast to each other. Appends the axes along which the gradient of each is summed.
-// Returns false if the shapes are incompatible.
+// Returns false if the shapes are incompatible or not vectors.
 inline bool BroadcastAxes(const Numbers& a, const Numbers& b, std::vector<Numbers>* out) {
+  if (a.dimensions.size() != 1 || b.dimensions.size() != 1) return false;
   const std::size_t rank = std::max(a.values.size(), b.values.size());
   Numbers axes[2];
   for (std::size_t axis = 0; axis < rank; ++axis) {
@@ -212,8 +214,12 @@ inline bool Compute(const Operation& operation, const std::vector<const Numbers*
     case Do::kBroadcastArgs: return BroadcastAxes(*inputs[0], *inputs[1], out);
     case Do::kPack:
     case Do::kConcat: {
+      // Pack makes a vector of scalars, Concat joins vectors: both have one axis.
       const bool packs = operation.what == Do::kPack;
       const std::size_t count = inputs.size() - (packs ? 0 : 1);
+      if (!packs && !inputs[count]->dimensions.empty()) return false;
+      const std::int64_t axis = packs ? operation.axis : inputs[count]->values[0];
+      if (axis < -1 || axis > 0) return false;
       Numbers result;
       for (std::size_t i = 0; i < count; ++i) {
         if (inputs[i]->dimensions.size() != (packs ? 0u : 1u)) return false;

@@ -142,6 +142,7 @@ struct ListWrite {
   bool is_last = false;    // Whether all iterations set the same item: only the last one stays.
   bool has_own_memory = false;  // Whether no state, other list or other item shares its memory.
   tensorflow::DataType type = tensorflow::DT_INVALID;  // Of integers.
+  tensorflow::PartialTensorShape element_shape;        // Of kAdd: that of the added list.
 };
 
 // An integer tensor of one element that may change from iteration to iteration.

@@ -66,7 +66,9 @@ class LoopPlanner {
       case tensorflow::DT_VARIANT:
         fact.is = ValueKind::kList;
         fact.list = i;
-        return builder_.given.lists[i] != nullptr;
+        if (builder_.given.lists[i] == nullptr) return false;
+        fact.element_type = builder_.given.lists[i]->element_dtype;
+        return true;
       case tensorflow::DT_INT32:
       case tensorflow::DT_INT64:
         fact.is = builder_.IsFixed(i) ? ValueKind::kNumbers : ValueKind::kCounter;
@@ -147,7 +149,7 @@ class LoopPlanner {
     const int handle = operation.inputs[0];
     if (handle >= builder_.body.arity()) return false;
     const tensorflow::Tensor& value = builder_.given.tensors[handle];
-    if (value.dtype() != tensorflow::DT_FLOAT) return false;
+    if (value.dtype() != tensorflow::DT_FLOAT || operation.type != value.dtype()) return false;
     builder_.Data(builder_.Out(operation),
                   builder_.NewFixed({Fixed::From::kArgument, handle}, value));
     return true;

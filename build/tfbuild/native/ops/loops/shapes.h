@@ -29,6 +29,9 @@ class Shapes {
     if (of.is == ValueKind::kCounter && operation.inputs[0] >= builder_.body.arity()) return false;
     const Dimensions& dimensions =
         of.is == ValueKind::kData ? of.dimensions : of.numbers.dimensions;
+    for (const std::int64_t size : dimensions) {
+      if (WrapAround(size, operation.type) != size) return false;
+    }
     ValueInfo& fact = builder_.Out(operation);
     fact.is = ValueKind::kNumbers;
     fact.numbers = {{static_cast<std::int64_t>(dimensions.size())}, dimensions};
@@ -81,6 +84,7 @@ class Shapes {
     if (sized) {
       if (!builder_.IsVector(builder_.Of(operation, 1))) return false;
       sizes = builder_.Of(operation, 1).numbers.values;
+      if (sizes == Dimensions{-1}) return false;  // Stock replaces -1 only among several sizes.
       if (static_cast<int>(sizes.size()) != operation.outputs ||
           !SizesFit(sizes, from.dimensions[*axis])) {
         return false;
@@ -132,14 +136,16 @@ class Shapes {
   bool SliceByCounter(const Operation& operation) {
     const ValueInfo& from = builder_.Of(operation, 0);
     const ValueInfo& begin = builder_.Of(operation, 1);
+    const ValueInfo& strides = builder_.Of(operation, 3);
     if (!operation.IsSingleIndex() || from.is != ValueKind::kData || from.dimensions.size() < 2 ||
-        begin.is != ValueKind::kCounter ||
-        builder_.Of(operation, 3).numbers.values != Dimensions{1} ||
+        begin.is != ValueKind::kCounter || !builder_.IsVector(strides) ||
+        strides.numbers.values != Dimensions{1} ||
         builder_.plan.memories[from.view.memory].where != Memory::Where::kFixed ||
         !builder_.IsWhole(from)) {
       return false;
     }
     builder_.plan.slices.push_back({from.view.memory, operation.inputs[1]});
+    ends_.push_back(operation.inputs[2]);
     const Dimensions shape(from.dimensions.begin() + 1, from.dimensions.end());
     builder_.Data(
         builder_.Out(operation),
@@ -148,8 +154,16 @@ class Shapes {
     return true;
   }
 
-  // Whether the indices of all slices by counters are in range. Needs the values of the counters.
+  // Whether the indices of all slices by counters are in range, and their ends vectors of one
+  // element. Needs the values of the counters.
   bool AreSlicesInRange() const {
+    for (const int end : ends_) {
+      const auto found = builder_.plan.counters.find(end);
+      const Dimensions& dimensions = found == builder_.plan.counters.end()
+                                         ? builder_.facts[end].numbers.dimensions
+                                         : found->second.dimensions;
+      if (dimensions != Dimensions{1}) return false;
+    }
     for (const CounterSlice& slice : builder_.plan.slices) {
       const auto found = builder_.plan.counters.find(slice.index);
       if (found == builder_.plan.counters.end() || found->second.dimensions.size() != 1)
@@ -189,7 +203,7 @@ class Shapes {
   bool SliceGradient(const Operation& operation) {
     const ValueInfo& gradient = builder_.Of(operation, 4);
     if (!builder_.IsFloats(gradient) || operation.shrink_mask != 0 ||
-        builder_.Of(operation, 0).is != ValueKind::kNumbers) {
+        !builder_.IsVector(builder_.Of(operation, 0))) {
       return false;
     }
     const Dimensions shape = builder_.Of(operation, 0).numbers.values;
@@ -363,6 +377,7 @@ class Shapes {
   }
 
   PlanBuilder& builder_;
+  std::vector<int> ends_;  // Of Plan::slices: the values that give the ends.
 };
 
 }  // namespace tensorwright

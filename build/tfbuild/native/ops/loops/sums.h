@@ -152,7 +152,7 @@ class Sums {
   // added.
   bool EmitSlice(int argument, const Operation& each, std::int64_t column, Dimensions* shape) {
     const ValueInfo& all = builder_.Of(each, 0);
-    if (each.shrink_mask != 0 || all.is != ValueKind::kNumbers ||
+    if (each.shrink_mask != 0 || !builder_.IsVector(all) ||
         !builder_.HasUnitStrides(each, all.numbers.values.size())) {
       return false;
     }
