@@ -19,7 +19,7 @@ GROUP = "articles"
 @command(GROUP, ArticlesOptions, DRY_RUN, common=True, default=True, name="all")
 def articles(options: ArticlesOptions, output: Output) -> str:
     """Repeat the experiments of five articles (docs/articles.md) and write a page of results."""
-    from tfbench.articles import handler as reproducing
+    from tfbench.experiments.articles import handler as reproducing
 
     if output.dry_run:
         return reproducing.describe_plan(options)
@@ -29,7 +29,7 @@ def articles(options: ArticlesOptions, output: Output) -> str:
 @command(GROUP, ThroughputOptions, Output)
 def throughput(options: ThroughputOptions, output: Output) -> str:
     """Measure images per second at each batch size, with --prices also images per dollar."""
-    from tfbench.throughput import handler as throughputs
+    from tfbench.experiments.throughput import handler as throughputs
 
     if output.dry_run:
         return throughputs.describe_plan(options)
@@ -39,7 +39,7 @@ def throughput(options: ThroughputOptions, output: Output) -> str:
 @command(GROUP, AccuracyOptions, Output)
 def accuracy(options: AccuracyOptions, output: Output) -> str:
     """Train on real data to a target accuracy and report the time and the cost."""
-    from tfbench.accuracy import handler as training
+    from tfbench.experiments.accuracy import handler as training
 
     if output.dry_run:
         return training.describe_plan(options)
@@ -49,7 +49,7 @@ def accuracy(options: AccuracyOptions, output: Output) -> str:
 @command(GROUP, SizingOptions, Output)
 def sizing(options: SizingOptions, output: Output) -> str:
     """Find the fewest vCPUs, the least memory and the slowest disk that keep a model fast."""
-    from tfbench.sizing import handler as sizes
+    from tfbench.experiments.sizing import handler as sizes
 
     if output.dry_run:
         return sizes.describe_plan(options)
@@ -59,7 +59,7 @@ def sizing(options: SizingOptions, output: Output) -> str:
 @command(GROUP, StrategiesOptions, Output)
 def strategies(options: StrategiesOptions, output: Output) -> str:
     """Measure how fast distribution strategies train on several devices."""
-    from tfbench.strategies import handler as placing
+    from tfbench.experiments.strategies import handler as placing
 
     if output.dry_run:
         return placing.describe_plan(options)
@@ -69,7 +69,7 @@ def strategies(options: StrategiesOptions, output: Output) -> str:
 @command(GROUP, OverheadOptions, Output)
 def overhead(options: OverheadOptions, output: Output) -> str:
     """Measure the overhead of each epoch, call and step of training, with a tiny model."""
-    from tfbench.overhead import handler as dispatching
+    from tfbench.experiments.overhead import handler as dispatching
 
     if output.dry_run:
         return dispatching.describe_plan(options)

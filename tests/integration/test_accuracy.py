@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfbench.accuracy import datasets, handler
-from tfbench.accuracy.results import Accuracy
 from tfbench.arms.arm import Arm
-from tfbench.cells.cell import Outcome
-from tfbench.cells.cell_schedule import KINDS
 from tfbench.commands import AccuracyOptions
 from tfbench.engine.journal import JOURNAL, read_entries
+from tfbench.experiments.accuracy import datasets, handler
+from tfbench.experiments.accuracy.results import Accuracy
+from tfbench.experiments.cell import Outcome
+from tfbench.experiments.cell_schedule import KINDS
 from tfcore.records import decode_record, load
 from tfcore.settings import Paths
 
@@ -33,7 +33,7 @@ STOPPED = """
 import sys
 from pathlib import Path
 sys.path[:0] = {roots}
-from tfbench.accuracy import datasets, handler
+from tfbench.experiments.accuracy import datasets, handler
 from tfbench.commands import AccuracyOptions
 from tfbench.arms.arm import Arm
 from tfcore import settings

@@ -13,17 +13,17 @@ import pytest
 from tests.builders.later import later
 
 from tfbench.arms.arm import Arm
-from tfbench.cells import cell_schedule
-from tfbench.cells.cell import Cell, LaunchResult, Outcome
 from tfbench.costs import kit_runs
+from tfbench.experiments import cell_schedule
+from tfbench.experiments.cell import Cell, LaunchResult, Outcome
+from tfbench.experiments.overhead import terms
+from tfbench.experiments.sizing import sources
 from tfbench.inside import fitting, steps
 from tfbench.inside.inputs import RAW
 from tfbench.inside.phases import PREPROCESS, TRAIN
 from tfbench.inside.workloads import NAMES, PROGRAM, WORKLOADS, find_workload
 from tfbench.kit import archive
 from tfbench.kit.phases import group_launches
-from tfbench.overhead import terms
-from tfbench.sizing import sources
 from tfcore.records import convert_record
 
 pytestmark = pytest.mark.toolchain

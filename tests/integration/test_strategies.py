@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from tfbench.arms.arm import Arm
-from tfbench.cells.cell import Cell, LaunchResult, Outcome
-from tfbench.cells.cell_schedule import run_cells
-from tfbench.cells.experiment import ExperimentRun
 from tfbench.engine.journal import JOURNAL
+from tfbench.experiments.cell import Cell, LaunchResult, Outcome
+from tfbench.experiments.cell_schedule import run_cells
+from tfbench.experiments.experiment import ExperimentRun
+from tfbench.experiments.strategies import handler, text
+from tfbench.experiments.strategies.matrix import Matrix, list_cells
+from tfbench.experiments.strategies.results import Parity, compare_steps
 from tfbench.inside.groups import (
     CENTRAL,
     HIERARCHICAL,
@@ -28,9 +31,6 @@ from tfbench.inside.groups import (
     STRATEGIES,
 )
 from tfbench.inside.replicas import CHECKED_STEPS, LEAST_STEPS, MOST_STEPS, ON_CPU
-from tfbench.strategies import handler, text
-from tfbench.strategies.matrix import Matrix, list_cells
-from tfbench.strategies.results import Parity, compare_steps
 from tfcore.comparisons.host import read_host
 from tfcore.settings import ROOT
 

@@ -43,18 +43,18 @@ from tests.builders.structure_tables import tables
 from tests.builders.vendor_folders import make_folder
 from tests.builders.xgetbv import XGETBV
 
-from tfbench.accuracy import curve_file
 from tfbench.arms import lineup
 from tfbench.costs import article, catalog, kit_runs
 from tfbench.engine import folder as folders
 from tfbench.engine import journal
+from tfbench.experiments.accuracy import curve_file
+from tfbench.experiments.strategies import published as figures
 from tfbench.inside import kit as inside_kit
 from tfbench.kernels import profiles
 from tfbench.kit.phases import group_launches
 from tfbench.measuring.comparing import KIND
 from tfbench.measuring.replay import recompute_comparison as computed_again
 from tfbench.measuring.samples import KINDS
-from tfbench.strategies import published as figures
 from tfbuild.auditing.audit import audit, describe
 from tfbuild.binaries import census, elf
 from tfbuild.kernelbuild.structures import KERNELS

@@ -195,21 +195,23 @@ TFBENCH = {
         *("canvas", "charts", "plots", "pyperf", "csv_table", "report", "page"),
         *("selfcheck_text", "reporting"),
     ),
-    "cells": ("cell", "limits", "cell_schedule", "speeds", "experiment"),
+    "experiments": ("cell", "limits", "cell_schedule", "speeds", "experiment"),
+    "kit": ("archive", "phases", "handler"),
+    "tuning": ("changes", "search", "results", "trial", "running", "text", "handler"),
+}
+EXPERIMENTS = {
     "throughput": ("results", "text", "handler"),
     "accuracy": (
         *("median", "curve", "curve_file", "datasets", "results", "article", "curve_plots", "text"),
         *("imported_text", "handler"),
     ),
     "sizing": ("sources", "results", "text", "handler"),
-    "kit": ("archive", "phases", "handler"),
     "overhead": ("terms", "results", "text", "handler"),
     "startup": ("launches", "imports", "overhead", "text", "handler"),
     "strategies": (
         *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "handler"),
     ),
     "articles": ("article", "sizes", "text", "parts", "handler"),
-    "tuning": ("changes", "search", "results", "trial", "running", "text", "handler"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
 PACKAGES = {
@@ -239,6 +241,7 @@ PACKAGES = {
         *list(TFBENCH)[2:],
         "handlers",
     ),
+    "benchmarks/tfbench/experiments": (*TFBENCH["experiments"], *EXPERIMENTS),
 }
 # Folders that hold what is put into wheels or run inside an arm.
 NOT_OURS_TO_IMPORT = {"native", "probe", "shipped"}
@@ -294,6 +297,14 @@ def modules(folder: str) -> list[Path]:
         ("wheels/tfwheels", "tfwheels", TFWHEELS),
         ("build/tensorwright", "tensorwright", TENSORWRIGHT),
         *((f"benchmarks/tfbench/{name}", f"tfbench.{name}", TFBENCH[name]) for name in TFBENCH),
+        *(
+            (
+                f"benchmarks/tfbench/experiments/{name}",
+                f"tfbench.experiments.{name}",
+                EXPERIMENTS[name],
+            )
+            for name in EXPERIMENTS
+        ),
     ],
 )
 def test_modules_import_only_what_stands_below_them(
@@ -310,12 +321,13 @@ def test_modules_import_only_what_stands_below_them(
 @pytest.mark.parametrize("root", PACKAGES)
 def test_packages_are_in_one_order(root: str) -> None:
     order = PACKAGES[root]
+    package = ".".join(Path(root).parts[1:])
     packages = {path.stem for path in (ROOT / root).iterdir()} - {"__init__", "__pycache__"}
     assert packages - NOT_OURS_TO_IMPORT == set(order), "every package needs a place in the order"
     for place, name in enumerate(order):
         module = (ROOT / root / name).with_suffix(".py")
-        for path in [module] if module.is_file() else (ROOT / root / name).glob("*.py"):
-            assert siblings(path, Path(root).name) <= set(order[: place + 1]), path
+        for path in [module] if module.is_file() else (ROOT / root / name).rglob("*.py"):
+            assert siblings(path, package) <= set(order[: place + 1]), path
 
 
 @pytest.mark.parametrize(

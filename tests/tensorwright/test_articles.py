@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tensorwright.program import collect_commands
-from tfbench.articles import handler, text
-from tfbench.articles.article import read_articles
-from tfbench.articles.parts import PARTS, Scale, measure_cloud_cpus
-from tfbench.articles.sizes import FULL, QUICK
-from tfbench.articles.text import SectionPart
 from tfbench.commands import ArticlesOptions
+from tfbench.experiments.articles import handler, text
+from tfbench.experiments.articles.article import read_articles
+from tfbench.experiments.articles.parts import PARTS, Scale, measure_cloud_cpus
+from tfbench.experiments.articles.sizes import FULL, QUICK
+from tfbench.experiments.articles.text import SectionPart
 from tfbench.reports import page, report
 from tfbench.reports.document import BulletList, Table
 from tfcore.errors import UsageError, WheelError, WorkerError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfbench.cells import speeds
 from tfbench.costs.cost import Amount
 from tfbench.costs.kit_runs import KitLaunch
+from tfbench.experiments import speeds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

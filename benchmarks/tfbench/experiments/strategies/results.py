@@ -1,0 +1,223 @@
+"""The results of each cell: rates, shares, efficiency, and agreement of the first steps. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from tfbench.arms.arm import TOLERANCE
+from tfbench.experiments.cell import CellResult, Outcome
+from tfbench.experiments.experiment import Wheel
+from tfbench.experiments.speeds import PrintedSpeed, compute_printed_speed
+from tfbench.experiments.strategies.matrix import ALONE, Matrix, is_comparable
+from tfbench.experiments.strategies.traffic import Traffic, compute_traffic
+from tfbench.inside.groups import CPU, INDEPENDENT, REFERENCE
+from tfbench.measuring.statistics import estimate_geometric_mean, sum_seconds
+from tfcore.comparisons.host import Host
+from tfcore.comparisons.interval import Interval
+
+SCHEMA = 1
+
+
+class Parity(StrEnum):
+    """The result of comparing the first losses and updates with those of one device with the
+    whole batch.
+    """
+
+    SAME = "same"
+    DIFFERENT = "different"
+    ASYNCHRONOUS = "asynchronous"
+    """Updates have no defined order, so there is no reference."""
+    APART = "no exchange"
+    UNKNOWN = "not known"
+    """The reference on one device has no result."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """The figures of a measured cell. `rates` are examples per second of all devices, one per
+    launch, `rate` their interval. `share` is the rate over that of as many independent
+    devices. `efficiency` is the rate per device over that of one device: under the same
+    strategy if `own` is true, otherwise alone. `apart` is the largest relative difference,
+    which determines `parity`. `peak_mb` is the process's memory.
+    """
+
+    device: str
+    batch: int
+    parameters: int
+    trainable_bytes: int
+    variables_on: tuple[str, ...]
+    sums: tuple[float, ...]
+    rates: tuple[float, ...]
+    rate: Interval
+    step_ms: float
+    printed: PrintedSpeed
+    share: Interval | None
+    efficiency: Interval | None
+    own: bool
+    traffic: Traffic
+    parity: Parity
+    apart: float | None
+    peak_mb: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrategyRow:
+    """One strategy on a number of devices. `figures` are None if the cell was not measured, for
+    which `reason` is the cause.
+    """
+
+    arm: str
+    workload: str
+    strategy: str
+    devices: int
+    outcome: Outcome
+    reason: str
+    figures: Figures | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrategiesResult:
+    """The result of one run, saved as strategies.json."""
+
+    schema: int = SCHEMA
+    made: str
+    host: Host
+    vcpus: tuple[int, ...]
+    arms: tuple[Wheel, ...]
+    matrix: Matrix
+    tolerance: float
+    rows: tuple[StrategyRow, ...]
+
+    @property
+    def is_logical(self) -> bool:
+        """Return whether the run used logical devices of one CPU."""
+        return any(row.figures and row.figures.device == CPU for row in self.rows)
+
+    def group_rows(self) -> dict[tuple[str, str, int], tuple[StrategyRow, ...]]:
+        """Group the rows by arm, workload and number of devices."""
+        grouped: dict[tuple[str, str, int], list[StrategyRow]] = {}
+        for row in self.rows:
+            grouped.setdefault((row.arm, row.workload, row.devices), []).append(row)
+        return {key: tuple(rows) for key, rows in grouped.items()}
+
+
+def build_rows(results: Iterable[CellResult]) -> tuple[StrategyRow, ...]:
+    """Build a row per place, without the references. Raises SampleError for invalid times."""
+    results_by_key = {_build_key(cell.place): cell for cell in results}
+    return tuple(
+        _build_row(key, cell, results_by_key)
+        for key, cell in results_by_key.items()
+        if key[2] != REFERENCE
+    )
+
+
+_Key = tuple[str, str, str, int]
+
+
+def _build_key(place: Mapping[str, Any]) -> _Key:
+    return place["arm"], place["workload"], place["strategy"], place["devices"]
+
+
+def _build_row(key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]) -> StrategyRow:
+    arm, workload, strategy, devices = key
+    return StrategyRow(
+        arm=arm,
+        workload=workload,
+        strategy=strategy,
+        devices=devices,
+        outcome=cell.outcome,
+        reason=cell.reason,
+        figures=_compute_figures(key, cell, cells) if cell.outcome is Outcome.OK else None,
+    )
+
+
+def _compute_figures(key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]) -> Figures:
+    arm, workload, strategy, devices = key
+    first_answer = cell.answers[0]
+    rates = compute_launch_rates(cell, devices)
+    bound = _compute_rates(cells, (arm, workload, INDEPENDENT, devices))
+    same_strategy = _compute_rates(cells, (arm, workload, strategy, ALONE))
+    alone = same_strategy or _compute_rates(cells, (arm, workload, INDEPENDENT, ALONE))
+    parity, apart = _compute_parity(key, cell, cells)
+    steps = [value for answer in cell.answers for value in answer["step_s"]]
+    return Figures(
+        device=first_answer["device"],
+        batch=first_answer["batch"],
+        parameters=first_answer["parameters"],
+        trainable_bytes=first_answer["trainable_bytes"],
+        variables_on=tuple(first_answer["variables_on"]),
+        sums=tuple(first_answer["sums"]),
+        rates=rates,
+        rate=estimate_geometric_mean([[math.log(value)] for value in rates]),
+        step_ms=1000 * statistics.fmean(steps),
+        printed=compute_printed_speed(steps, devices * first_answer["batch"]),
+        share=estimate_ratio(rates, bound) if bound else None,
+        efficiency=estimate_ratio(rates, [devices * value for value in alone]) if alone else None,
+        own=bool(same_strategy),
+        traffic=compute_traffic(
+            strategy, devices, first_answer["trainable_bytes"], apart=first_answer["device"] != CPU
+        ),
+        parity=parity,
+        apart=apart,
+        peak_mb=max(answer["peak_mb"] for answer in cell.answers),
+    )
+
+
+def _compute_rates(cells: Mapping[_Key, CellResult], key: _Key) -> tuple[float, ...]:
+    """Return the rates of a cell; empty if it was not planned or not measured."""
+    cell = cells.get(key)
+    return compute_launch_rates(cell, key[3]) if cell and cell.outcome is Outcome.OK else ()
+
+
+def compute_launch_rates(cell_result: CellResult, devices: int) -> tuple[float, ...]:
+    """Return examples per second of each launch. Raises SampleError for invalid times."""
+    return tuple(
+        devices * answer["batch"] * len(answer["step_s"]) / sum_seconds(answer["step_s"])
+        for answer in cell_result.answers
+    )
+
+
+def estimate_ratio(rates: Sequence[float], base: Sequence[float]) -> Interval:
+    """Estimate the ratio of rates over launches of the same number, which are close in time.
+    Raises SampleError for fewer than two launches.
+    """
+    pairs = zip(rates, base, strict=True)
+    return estimate_geometric_mean([[math.log(rate / base_rate)] for rate, base_rate in pairs])
+
+
+def _compute_parity(
+    key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]
+) -> tuple[Parity, float | None]:
+    arm, workload, strategy, devices = key
+    if not is_comparable(strategy, devices):
+        return (Parity.APART if strategy == INDEPENDENT else Parity.ASYNCHRONOUS), None
+    reference = cells.get((arm, workload, REFERENCE, devices))
+    if reference is None or reference.outcome is not Outcome.OK:
+        return Parity.UNKNOWN, None
+    return compare_steps(_list_first_steps(cell), _list_first_steps(reference))
+
+
+def _list_first_steps(cell_result: CellResult) -> list[float | None]:
+    answer = cell_result.answers[0]
+    return [*answer["losses"], answer["moved"]]
+
+
+def compare_steps(
+    values: Sequence[float | None],
+    reference: Sequence[float | None],
+    tolerance: float = TOLERANCE,
+) -> tuple[Parity, float | None]:
+    """Compare the steps by their largest relative difference. None stands for a number that is
+    not finite.
+    """
+    apart = 0.0
+    for value, expected in zip(values, reference, strict=True):
+        if value is None or expected is None:
+            return Parity.DIFFERENT, None
+        apart = max(apart, abs(value - expected) / max(abs(expected), math.ulp(0.0)))
+    return (Parity.SAME if apart <= tolerance else Parity.DIFFERENT), apart
