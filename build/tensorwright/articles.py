@@ -19,7 +19,7 @@ GROUP = "articles"
 @command(GROUP, ArticlesOptions, DRY_RUN, common=True, default=True, name="all")
 def articles(options: ArticlesOptions, output: Output) -> str:
     """Repeat the experiments of five articles (docs/articles.md) and write a page of results."""
-    from tfbench.experiments.articles import handler as reproducing
+    from tfbench.experiments import articles as reproducing
 
     if output.dry_run:
         return reproducing.describe_plan(options)
@@ -29,11 +29,11 @@ def articles(options: ArticlesOptions, output: Output) -> str:
 @command(GROUP, ThroughputOptions, Output)
 def throughput(options: ThroughputOptions, output: Output) -> str:
     """Measure images per second at each batch size, with --prices also images per dollar."""
-    from tfbench.experiments.throughput import handler as throughputs
+    from tfbench.experiments.throughput import THROUGHPUT
 
     if output.dry_run:
-        return throughputs.describe_plan(options)
-    return throughputs.THROUGHPUT.run(options, as_json=output.json)[1]
+        return THROUGHPUT.describe_plan(options)
+    return THROUGHPUT.run(options, as_json=output.json)[1]
 
 
 @command(GROUP, AccuracyOptions, Output)
@@ -49,28 +49,28 @@ def accuracy(options: AccuracyOptions, output: Output) -> str:
 @command(GROUP, SizingOptions, Output)
 def sizing(options: SizingOptions, output: Output) -> str:
     """Find the fewest vCPUs, the least memory and the slowest disk that keep a model fast."""
-    from tfbench.experiments.sizing import handler as sizes
+    from tfbench.experiments import sizing as sizes
 
     if output.dry_run:
-        return sizes.describe_plan(options)
+        return sizes.create_experiment().describe_plan(options)
     return sizes.measure_sizing(options, as_json=output.json)[1]
 
 
 @command(GROUP, StrategiesOptions, Output)
 def strategies(options: StrategiesOptions, output: Output) -> str:
     """Measure how fast distribution strategies train on several devices."""
-    from tfbench.experiments.strategies import handler as placing
+    from tfbench.experiments.strategies.handler import STRATEGIES
 
     if output.dry_run:
-        return placing.describe_plan(options)
-    return placing.STRATEGIES.run(options, as_json=output.json)[1]
+        return STRATEGIES.describe_plan(options)
+    return STRATEGIES.run(options, as_json=output.json)[1]
 
 
 @command(GROUP, OverheadOptions, Output)
 def overhead(options: OverheadOptions, output: Output) -> str:
     """Measure the overhead of each epoch, call and step of training, with a tiny model."""
-    from tfbench.experiments.overhead import handler as dispatching
+    from tfbench.experiments.overhead import OVERHEAD
 
     if output.dry_run:
-        return dispatching.describe_plan(options)
-    return dispatching.OVERHEAD.run(options, as_json=output.json)[1]
+        return OVERHEAD.describe_plan(options)
+    return OVERHEAD.run(options, as_json=output.json)[1]

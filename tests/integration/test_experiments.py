@@ -14,10 +14,9 @@ from tests.builders.later import later
 
 from tfbench.arms.arm import Arm
 from tfbench.costs import kit_runs
-from tfbench.experiments import cell_schedule
+from tfbench.experiments import cell_schedule, fit_terms
 from tfbench.experiments.cell import Cell, LaunchResult, Outcome
-from tfbench.experiments.overhead import terms
-from tfbench.experiments.sizing import sources
+from tfbench.experiments.sizing import parse_source
 from tfbench.inside import fitting, steps
 from tfbench.inside.inputs import RAW
 from tfbench.inside.phases import PREPROCESS, TRAIN
@@ -94,7 +93,7 @@ def test_every_net_has_the_recorded_parameters(stock_python: Path) -> None:
 @pytest.mark.parametrize("phase", steps.PHASES)
 def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) -> None:
     own_path = folder / workload.replace(":", "-")
-    source = sources.parse_source("50MB/s").build_request(
+    source = parse_source("50MB/s").build_request(
         str(own_path), str(own_path) + ".sink", generate=32
     )
     launch = launched(arm, folder, cell(workload, phase, source=source))
@@ -113,18 +112,14 @@ def test_phases_read_files(arm: Arm, folder: Path, workload: str, phase: str) ->
 def test_a_folder_of_ones_own_is_read_and_a_broken_image_is_named(arm: Arm, folder: Path) -> None:
     own_path = folder / "mine"
     generated = folder / "generated"
-    first = sources.parse_source("cached").build_request(
-        str(generated), str(folder / "sink"), generate=8
-    )
+    first = parse_source("cached").build_request(str(generated), str(folder / "sink"), generate=8)
     net = "mnist_cnn:batch=4"
     assert launched(arm, folder, cell(net, PREPROCESS, source=first)).outcome is Outcome.OK
     for path in sorted((generated / RAW).rglob("*.jpg")):
         copy = own_path / path.parent.name / path.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
-    request = sources.parse_source("cached").build_request(
-        str(own_path), str(folder / "sink"), generate=0
-    )
+    request = parse_source("cached").build_request(str(own_path), str(folder / "sink"), generate=0)
     for phase in steps.PHASES:
         assert launched(arm, folder, cell(net, phase, source=request)).outcome is Outcome.OK
     for path in own_path.rglob("*.jpg"):
@@ -152,7 +147,7 @@ def test_augmented_images_train(arm: Arm, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> None:
-    forms = tuple(terms.list_forms(4, 6))
+    forms = tuple(fit_terms.list_forms(4, 6))
     tested_cell = Cell(
         arm="stock",
         place=(("arm", "stock"), ("device", "CPU")),
@@ -172,12 +167,12 @@ def test_fits_take_the_steps_that_their_forms_say(arm: Arm, folder: Path) -> Non
     assert launch.answer["steps"] == [form.epochs * -(-105 * form.repeat // 20) for form in forms]
     assert all(len(seconds) == 2 for seconds in launch.answer["seconds"])
     measured = {
-        form: (terms.count_parts(form, taken), min(seconds))
+        form: (fit_terms.count_parts(form, taken), min(seconds))
         for form, taken, seconds in zip(
             forms, launch.answer["steps"], launch.answer["seconds"], strict=True
         )
     }
-    solved = terms.solve_terms(measured)
+    solved = fit_terms.solve_terms(measured)
     assert solved.compute_seconds(measured[forms[0]][0]) > 0
 
 
@@ -187,7 +182,7 @@ def test_a_device_that_is_not_there_is_a_mark(arm: Arm, folder: Path) -> None:
         "seed": 1,
         "rounds": 1,
         "device": "GPU:7",
-        "forms": convert_record(terms.list_forms(2, 6)),
+        "forms": convert_record(fit_terms.list_forms(2, 6)),
     }
     tested_cell = Cell(
         arm="stock",

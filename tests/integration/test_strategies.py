@@ -204,7 +204,7 @@ def test_a_run_goes_on_from_what_is_known(
     """The first launches are those of `measured`; only second ones start."""
     before = len((out / JOURNAL).read_text().splitlines())
     assert before == len(measured)
-    run = ExperimentRun(kind=handler.KIND, arms={arm.name: arm}, host=read_host(), out=out)
+    run = ExperimentRun(kind=text.KEY, arms={arm.name: arm}, host=read_host(), out=out)
     result = handler.STRATEGIES.run_cells(matrix(RING, NCCL, launches=2), run)
     assert len((out / JOURNAL).read_text().splitlines()) == before + 2
     alone, ring, nccl = result.rows

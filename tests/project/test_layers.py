@@ -195,23 +195,23 @@ TFBENCH = {
         *("canvas", "charts", "plots", "pyperf", "csv_table", "report", "page"),
         *("selfcheck_text", "reporting"),
     ),
-    "experiments": ("cell", "limits", "cell_schedule", "speeds", "experiment"),
+    "experiments": (
+        *("cell", "limits", "cell_schedule", "speeds", "table_page", "experiment"),
+        *("throughput", "sizing", "fit_terms", "overhead"),
+        "articles",
+    ),
     "kit": ("archive", "phases", "handler"),
     "tuning": ("changes", "search", "results", "trial", "running", "text", "handler"),
 }
 EXPERIMENTS = {
-    "throughput": ("results", "text", "handler"),
     "accuracy": (
         *("median", "curve", "curve_file", "datasets", "results", "article", "curve_plots", "text"),
         *("imported_text", "handler"),
     ),
-    "sizing": ("sources", "results", "text", "handler"),
-    "overhead": ("terms", "results", "text", "handler"),
     "startup": ("launches", "imports", "overhead", "text", "handler"),
     "strategies": (
         *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "handler"),
     ),
-    "articles": ("article", "sizes", "text", "parts", "handler"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
 PACKAGES = {
@@ -241,7 +241,11 @@ PACKAGES = {
         *list(TFBENCH)[2:],
         "handlers",
     ),
-    "benchmarks/tfbench/experiments": (*TFBENCH["experiments"], *EXPERIMENTS),
+    "benchmarks/tfbench/experiments": (
+        *TFBENCH["experiments"][:-1],
+        *EXPERIMENTS,
+        "articles",
+    ),
 }
 # Folders that hold what is put into wheels or run inside an arm.
 NOT_OURS_TO_IMPORT = {"native", "probe", "shipped"}

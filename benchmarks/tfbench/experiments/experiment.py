@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ from tfcore.settings import Paths
 SCHEMA = 1
 """Version of run.json."""
 _W = TypeVar("_W", bound="ExperimentOptions")
-_Q = TypeVar("_Q", bound="ExperimentConfig")
+_Q = TypeVar("_Q")
+_C = TypeVar("_C", bound="ExperimentConfig")
 _R = TypeVar("_R")
 _R_contra = TypeVar("_R_contra", contravariant=True)
 
@@ -55,11 +57,6 @@ class ExperimentRun:
     out: Path
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the arms."""
-        return tuple(self.arms)
-
-    @property
     def wheels(self) -> tuple[Wheel, ...]:
         return list_wheels(self.arms)
 
@@ -80,39 +77,34 @@ class ExperimentConfig(Protocol):
     @property
     def seed(self) -> int: ...
 
+    def list_cells(self, arms: Sequence[str], host: Host, out: Path, /) -> Sequence[Cell]:
+        """List the cells of the arms on the host. `out` is the folder of the run."""
 
-class Summary(Protocol[_R_contra]):
-    """A module of functions that show a result on a page with others."""
-
-    def build_section(self, result: _R_contra, /) -> Section: ...
-
-    def draw_figures(self, result: _R_contra, /) -> Iterable[Drawing]: ...
-
-    def list_lines(self, result: _R_contra, /) -> Iterable[str]: ...
+    def describe(self, choices: Sequence[ArmChoice], processes: int, /) -> dict[str, str]:
+        """Describe what would be measured: texts by their names."""
 
 
-class Text(Summary[_R_contra], Protocol[_R_contra]):
-    """A module of functions that show a result on a separate page.
-
-    `KEY` is the document's section with the figures.
-    """
-
-    KEY: str
+class Text(Protocol[_R_contra]):
+    """Functions that show a result: alone, or on a page with others."""
 
     def build_table(self, result: _R_contra, /) -> ResultTable: ...
 
     def build_document(self, result: _R_contra, /) -> Document: ...
 
+    def build_section(self, result: _R_contra, /) -> Section: ...
+
+    def draw_figures(self, result: _R_contra, /) -> Iterable[Drawing]: ...
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CellExperiment(Generic[_W, _Q, _R]):
-    """The parts that define an experiment. `kind` names its folders and its result."""
+class CommandExperiment(Generic[_W, _Q, _R]):
+    """An experiment of a command. `kind` names its folders, its result and the section with its
+    figures.
+    """
 
     kind: str
-    read: Callable[[_W], _Q]
-    """Raises UsageError."""
-    cells: Callable[[_Q, ExperimentRun], Sequence[Cell]]
-    result: Callable[[_Q, ExperimentRun, Sequence[CellResult]], _R]
+    parse_options: Callable[[_W], _Q]
+    """Parses and checks the options. Raises UsageError."""
     text: Text[_R]
 
     def run(self, options: _W, *, as_json: bool) -> tuple[_R, str]:
@@ -122,11 +114,27 @@ class CellExperiment(Generic[_W, _Q, _R]):
         """
         paths = settings.paths()
         choices = choose_arms(options.arms, paths)
-        config = self.read(options)
+        config = self.parse_options(options)
         with settings.lock_folder(paths.cache, "a measurement"):
             result = self.measure(config, choices, options.out, paths)
         return result, format_result(result, self.text.build_table(result), as_json=as_json)
 
+    def describe_plan(self, options: _W) -> str:
+        """Describe what would be measured. Nothing is installed. Raises UsageError, WheelError."""
+        paths = settings.paths()
+        config = self.parse_options(options)
+        plan = self.describe(config, choose_arms(options.arms, paths), paths)
+        return format_plan(
+            {**plan, "out": options.out or str(paths.choose_report_folder(self.kind))}
+        )
+
+    @abstractmethod
+    def describe(
+        self, config: _Q, choices: tuple[ArmChoice, ...], paths: Paths
+    ) -> Mapping[str, str]:
+        """Describe what would be measured: texts by their names."""
+
+    @abstractmethod
     def measure(
         self, config: _Q, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
     ) -> _R:
@@ -134,24 +142,38 @@ class CellExperiment(Generic[_W, _Q, _R]):
 
         The caller holds the lock on the cache.
         """
-        arms = install_arms(choices, paths)
-        run = start_run(self.kind, config, arms, wanted_out, paths)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellExperiment(CommandExperiment[_W, _C, _R]):
+    """An experiment whose options determine all its cells."""
+
+    build_result: Callable[[_C, ExperimentRun, Sequence[CellResult]], _R]
+
+    def describe(self, config: _C, choices: tuple[ArmChoice, ...], _: Paths) -> Mapping[str, str]:
+        cells = config.list_cells(list_names(choices), read_host(), Path())
+        return config.describe(choices, len(cells))
+
+    def measure(
+        self, config: _C, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
+    ) -> _R:
+        run = start_run(self.kind, config, install_arms(choices, paths), wanted_out, paths)
         result = self.run_cells(config, run)
-        drawings = {self.text.KEY: self.text.draw_figures(result)}
+        drawings = {self.kind: self.text.draw_figures(result)}
         finish_run(run, result, self.text.build_document(result), drawings, paths.templates)
         return result
 
-    def run_cells(self, config: _Q, run: ExperimentRun) -> _R:
+    def run_cells(self, config: _C, run: ExperimentRun) -> _R:
         """Run the cells that the run's folder does not have yet, and return the result.
 
         Raises DiskError, RecordError.
         """
-        cells = self.cells(config, run)
+        cells = config.list_cells(tuple(run.arms), run.host, run.out)
         with console.report_step(
             f"{self.kind}, {console.format_count(len(cells), 'process', 'processes')}"
         ):
             results = cell_schedule.run_cells(cells, run.arms, run.out, seed=config.seed)
-        return self.result(config, run, group_results(cells, results))
+        return self.build_result(config, run, group_results(cells, results))
 
 
 def list_wheels(arms: Mapping[str, Arm]) -> tuple[Wheel, ...]:
@@ -174,6 +196,12 @@ def choose_arms(text: str, paths: Paths) -> tuple[ArmChoice, ...]:
             f"two arms have the same name ({', '.join(names)})", hint="Rename one: NAME=WHEEL"
         )
     return installs.choose(specs, "", paths)
+
+
+def format_plan(plan: Mapping[str, str]) -> str:
+    """Format what would be done as lines of names and texts."""
+    width = max(10, *map(len, plan)) + 1
+    return "".join(f"{name:{width}}{text}\n" for name, text in plan.items())
 
 
 def list_names(choices: Iterable[ArmChoice]) -> tuple[str, ...]:

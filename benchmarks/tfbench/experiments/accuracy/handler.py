@@ -28,6 +28,7 @@ from tfbench.experiments.accuracy.curve_file import read_curve
 from tfbench.experiments.accuracy.datasets import CLASSES, DataSet, Examples
 from tfbench.experiments.accuracy.results import Accuracy, Goal, ImportedCurve
 from tfbench.experiments.cell import Cell
+from tfbench.experiments.experiment import CommandExperiment
 from tfbench.inside.workloads import find_workload, set_sizes
 from tfbench.result_table import format_result
 from tfcore import console, settings
@@ -46,8 +47,6 @@ _START_S, _SLOWEST = 600.0, 50.0
 limit computed from them counts as hung."""
 
 
-QUICK = AccuracyOptions(data=datasets.DIGITS, reach="95%", seeds="3")
-"""The options of `invoke articles --quick`: about a minute on two vCPUs."""
 _TRAINING = ("data", "data_file", "seeds", "epochs", "batch", "arms", "vcpus", "seed")
 _PRICING = ("prices", "machine", "mode", "region")
 
@@ -80,48 +79,23 @@ def measure_accuracy(
     errors of an installation.
     """
     _check_options(accuracy_options)
-    paths = settings.paths()
     if accuracy_options.article:
-        priced_article = article.read_article(accuracy_options.article)
-        return priced_article, format_result(
-            priced_article, imported_text.build_article_table(priced_article), as_json=as_json
-        )
+        priced = article.read_article(accuracy_options.article)
+        table = imported_text.build_article_table(priced)
+        return priced, format_result(priced, table, as_json=as_json)
     if accuracy_options.import_:
-        imported = import_curve(accuracy_options, paths)
-        return imported, format_result(
-            imported, imported_text.build_table(imported), as_json=as_json
-        )
-    choices = experiment.choose_arms(accuracy_options.arms, paths)
-    config = parse_options(accuracy_options)
-    with settings.lock_folder(paths.cache, "a measurement"):
-        result = measure(config, choices, accuracy_options.out, paths)
-    return result, format_result(result, text.build_table(result), as_json=as_json)
+        curve = import_curve(accuracy_options, settings.paths())
+        return curve, format_result(curve, imported_text.build_table(curve), as_json=as_json)
+    return ACCURACY.run(accuracy_options, as_json=as_json)
 
 
 def describe_plan(accuracy_options: AccuracyOptions) -> str:
     """Describe what would be done. Nothing is installed or fetched, and no curve is read."""
     _check_options(accuracy_options)
-    paths = settings.paths()
     if accuracy_options.article or accuracy_options.import_:
         source = accuracy_options.import_ or article.read_article(accuracy_options.article).name
-        return f"read       {source}\ntrain      nothing\n"
-    config, choices = (
-        parse_options(accuracy_options),
-        experiment.choose_arms(accuracy_options.arms, paths),
-    )
-    data, seeds = config.data, console.format_count(len(config.seeds), "training run")
-    cost = f"{config.price} at {config.price.usd_hour:.4g} USD/h" if config.price else "none"
-    source = datasets.describe_source(data, config.file, paths, Path.home())
-    return (
-        f"data       {data.name}: {source}\n"
-        f"model      {config.workload}, batches of {config.batch}\n"
-        f"target     accuracy {config.target:g} on the test examples, within "
-        f"{console.format_count(config.epochs, 'epoch')}\n"
-        f"arms       {installs.describe(choices).strip()}\n"
-        f"processes  {seeds} of each arm, in turn, on {console.format_vcpus(config.vcpus)}\n"
-        f"price      {cost}\n"
-        f"out        {accuracy_options.out or paths.choose_report_folder(KIND)}\n"
-    )
+        return experiment.format_plan({"read": source, "train": "nothing"})
+    return ACCURACY.describe_plan(accuracy_options)
 
 
 def parse_options(accuracy_options: AccuracyOptions) -> AccuracyConfig:
@@ -154,16 +128,37 @@ def parse_options(accuracy_options: AccuracyOptions) -> AccuracyConfig:
     )
 
 
-def measure(
-    config: AccuracyConfig, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
-) -> Accuracy:
-    """Train all seeds and return the result, and write it with its report. The caller holds the
-    lock on the cache. Raises DownloadError, UsageError if the examples are not those of the
-    data set, and the errors of an installation.
-    """
-    examples = datasets.load_examples(config.data, config.file, paths, Path.home())
-    arms = experiment.install_arms(choices, paths)
-    return train(config, arms, examples, wanted_out, paths)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingExperiment(CommandExperiment[AccuracyOptions, AccuracyConfig, Accuracy]):
+    """Training to an accuracy: its cells are known once the examples are loaded."""
+
+    def describe(
+        self, config: AccuracyConfig, choices: tuple[ArmChoice, ...], paths: Paths
+    ) -> dict[str, str]:
+        price, source = (
+            config.price,
+            datasets.describe_source(config.data, config.file, paths, Path.home()),
+        )
+        seeds = console.format_count(len(config.seeds), "training run")
+        return {
+            "data": f"{config.data.name}: {source}",
+            "model": f"{config.workload}, batches of {config.batch}",
+            "target": f"accuracy {config.target:g} on the test examples, within "
+            f"{console.format_count(config.epochs, 'epoch')}",
+            "arms": installs.describe(choices).strip(),
+            "processes": f"{seeds} of each arm, in turn, on {console.format_vcpus(config.vcpus)}",
+            "price": f"{price} at {price.usd_hour:.4g} USD/h" if price else "none",
+        }
+
+    def measure(
+        self, config: AccuracyConfig, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
+    ) -> Accuracy:
+        """Train all seeds and return the result, and write it with its report. The caller holds
+        the lock on the cache. Raises DownloadError, UsageError if the examples are not those of
+        the data set, and the errors of an installation.
+        """
+        examples = datasets.load_examples(config.data, config.file, paths, Path.home())
+        return train(config, experiment.install_arms(choices, paths), examples, wanted_out, paths)
 
 
 def train(
@@ -178,7 +173,7 @@ def train(
     """
     goal = _build_goal(config, examples, read_host().affinity[: config.vcpus])
     run = experiment.start_run(KIND, goal, arms, wanted_out, paths)
-    cells = _list_cells(config, goal, run.names, datasets.write_examples(examples, run.out))
+    cells = _list_cells(config, goal, tuple(arms), datasets.write_examples(examples, run.out))
     images = examples.training + examples.testing
     launches = cell_schedule.run_cells(
         cells,
@@ -273,6 +268,9 @@ def _list_cells(
         for launch, seed in enumerate(goal.seeds)
         for arm in arms
     )
+
+
+ACCURACY = TrainingExperiment(kind=KIND, parse_options=parse_options, text=text)
 
 
 # --- options --------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Pure."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 from tfbench.experiments.strategies import published
 from tfbench.experiments.strategies.advice import Advice, build_advice
@@ -23,7 +24,9 @@ from tfbench.reports.document import (
     Document,
     Section,
     Table,
+    TextColumns,
     build_list,
+    read_rows,
     split_paragraphs,
     tabulate,
 )
@@ -131,9 +134,8 @@ def list_lines(result: StrategiesResult) -> Iterator[str]:
     """Yield the reasons for missing results and the warnings, then the advice."""
     yield from list_marks(result)
     yield from list_warnings(result)
-    reference = published.read_published()
-    for advice in build_advice(result, reference):
-        yield from list_sentences(advice, result, reference)
+    for _, sentences in _list_answers(result):
+        yield from sentences
 
 
 def list_marks(result: StrategiesResult) -> Iterator[str]:
@@ -166,6 +168,13 @@ def _format_place(row: StrategyRow) -> str:
 
 
 # --- advice ---------------------------------------------------------------------------------------
+
+
+def _list_answers(result: StrategiesResult) -> Iterator[tuple[Advice, tuple[str, ...]]]:
+    """Yield the advice for each net, and its sentences."""
+    reference = published.read_published()
+    for advice in build_advice(result, reference):
+        yield advice, tuple(list_sentences(advice, result, reference))
 
 
 def list_sentences(
@@ -230,18 +239,16 @@ def _describe_rule(advice: Advice, reference: PublishedRuns) -> str:
 
 def build_document(result: StrategiesResult) -> Document:
     """Build the standalone report, with the answers on top."""
-    reference = published.read_published()
-    advice_list = build_advice(result, reference)
     return Document(
         title=HEADING,
         subject=f"{format_title(result)}, {wording.format_time(result.made)}",
-        answers=tuple(_build_answer(advice, result, reference) for advice in advice_list),
+        answers=tuple(itertools.starmap(_build_answer, _list_answers(result))),
         warnings=tuple(list_warnings(result)),
         sections=(Section(key=KEY, heading="Results", blocks=tuple(_build_blocks(result))),),
     )
 
 
-def _build_answer(advice: Advice, result: StrategiesResult, reference: PublishedRuns) -> Answer:
+def _build_answer(advice: Advice, sentences: Sequence[str]) -> Answer:
     return Answer(
         label=f"{advice.workload}, {advice.devices} devices",
         figure=advice.best,
@@ -249,17 +256,13 @@ def _build_answer(advice: Advice, result: StrategiesResult, reference: Published
         if advice.lead is None
         else f"{wording.format_factor_span(advice.lead)} over the next",
         verdict="" if advice.sure else "inconclusive",
-        sentence=" ".join(list_sentences(advice, result, reference)),
+        sentence=" ".join(sentences),
     )
 
 
 def build_section(result: StrategiesResult) -> Section:
     """Build the section for a page with other experiments, with the answers first."""
-    reference = published.read_published()
-    answers = (
-        " ".join(list_sentences(advice, result, reference))
-        for advice in build_advice(result, reference)
-    )
+    answers = (" ".join(sentences) for _, sentences in _list_answers(result))
     conclusions = build_list((*list_warnings(result), *answers))
     return Section(key=KEY, heading=HEADING, blocks=(*conclusions, *_build_blocks(result)))
 
@@ -276,29 +279,18 @@ def _build_blocks(result: StrategiesResult) -> Iterator[Block]:
 
 
 def _build_traffic_table(result: StrategiesResult) -> Table:
-    return tabulate(
-        "traffic per step",
-        (
-            *("workload", "#devices", "strategy", "variables on", "#trainable", "#traffic/step"),
-            *("#busiest device", "#peak memory"),
-        ),
-        (
-            (
-                *(row.workload, str(row.devices), row.strategy),
-                *(
-                    ", ".join(row.figures.variables_on),
-                    console.format_size(row.figures.trainable_bytes),
-                ),
-                *(
-                    console.format_size(row.figures.traffic.total),
-                    console.format_size(row.figures.traffic.busiest),
-                ),
-                console.format_size(1e6 * row.figures.peak_mb),
-            )
-            for row in result.rows
-            if row.figures
-        ),
-    )
+    columns: TextColumns[tuple[StrategyRow, Figures]] = {
+        "workload": lambda item: item[0].workload,
+        "#devices": lambda item: str(item[0].devices),
+        "strategy": lambda item: item[0].strategy,
+        "variables on": lambda item: ", ".join(item[1].variables_on),
+        "#trainable": lambda item: console.format_size(item[1].trainable_bytes),
+        "#traffic/step": lambda item: console.format_size(item[1].traffic.total),
+        "#busiest device": lambda item: console.format_size(item[1].traffic.busiest),
+        "#peak memory": lambda item: console.format_size(1e6 * item[1].peak_mb),
+    }
+    measured = ((row, row.figures) for row in result.rows if row.figures)
+    return tabulate("traffic per step", columns, read_rows(columns, measured))
 
 
 def _build_strategy_table(result: StrategiesResult) -> Table:
@@ -319,23 +311,20 @@ def _build_published(reference: PublishedRuns) -> Iterator[Block]:
         f"server, and nets with at least {_format_megabytes(high)} replicated."
     )
     counts = reference.devices
+    several = [number for number in counts if number != ALONE]
     yield tabulate(
         "published images per second",
         (
             *("net", "parameters"),
             *(f"#{number} GPU" if number == ALONE else f"#{number} GPUs" for number in counts),
-            *(f"#efficiency at {number}" for number in counts if number != ALONE),
+            *(f"#efficiency at {number}" for number in several),
             "#parameters/s of computation",
         ),
         (
             (
                 *(model.name, model.family.value),
                 *(f"{model.images_s[number]:g}" for number in counts),
-                *(
-                    f"{model.compute_efficiency(number):.3f}"
-                    for number in counts
-                    if number != ALONE
-                ),
+                *(f"{model.compute_efficiency(number):.3f}" for number in several),
                 _format_megabytes(model.intensity),
             )
             for model in reference.models

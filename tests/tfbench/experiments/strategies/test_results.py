@@ -16,12 +16,18 @@ from tests.builders.journals import HOST
 
 from tfbench.arms.arm import TOLERANCE
 from tfbench.commands import StrategiesOptions
+from tfbench.experiments.articles import QUICK
 from tfbench.experiments.cell import CellResult, Outcome
 from tfbench.experiments.experiment import Wheel
-from tfbench.experiments.strategies import handler, published, text
+from tfbench.experiments.strategies import published, text
 from tfbench.experiments.strategies.advice import Advice, apply_rule, build_advice
-from tfbench.experiments.strategies.handler import QUICK, parse_options
-from tfbench.experiments.strategies.matrix import Matrix, is_comparable, list_cells
+from tfbench.experiments.strategies.matrix import (
+    NETS,
+    Matrix,
+    is_comparable,
+    list_cells,
+    parse_options,
+)
 from tfbench.experiments.strategies.results import (
     Parity,
     StrategiesResult,
@@ -54,7 +60,7 @@ from tfbench.inside.replicas import (
 )
 from tfbench.reports import page, report
 from tfbench.reports.document import BulletList
-from tfcore.errors import RecordError, SampleError, UsageError
+from tfcore.errors import RecordError, SampleError
 from tfcore.records import convert_record
 from tfcore.settings import ROOT
 
@@ -125,33 +131,11 @@ def test_the_defaults_are_all_strategies_on_one_device_and_two() -> None:
     options = parse_options(StrategiesOptions())
     assert options.strategies == STRATEGIES
     assert options.devices == (1, 2)
-    assert options.workloads == handler.NETS
-
-
-@pytest.mark.parametrize(
-    ("expected", "message"),
-    [
-        (StrategiesOptions(strategies="centrall"), "Did you mean central?"),
-        (StrategiesOptions(strategies="ring,zzz"), "Available: central"),
-        (StrategiesOptions(workloads="alexnt"), "Did you mean alexnet?"),
-        (StrategiesOptions(workloads="alexnet:image=8"), "32 pixels"),
-        (StrategiesOptions(kind="gpus"), "Did you mean gpu?"),
-        (StrategiesOptions(devices="0"), "Give 1 to 64"),
-        (StrategiesOptions(devices="65"), "Give 1 to 64"),
-        (StrategiesOptions(devices="two"), "not a list of whole numbers"),
-        (StrategiesOptions(launches="1"), "from 2"),
-        (StrategiesOptions(seconds="nan"), "not a number above 0"),
-        (StrategiesOptions(seed="-1"), "--seed"),
-    ],
-)
-def test_bad_options_say_what_to_do(expected: StrategiesOptions, message: str) -> None:
-    with pytest.raises(UsageError) as error:
-        parse_options(expected)
-    assert message in str(error.value)
+    assert options.workloads == NETS
 
 
 def test_one_device_alone_is_always_measured() -> None:
-    options = parse_options(QUICK)
+    options = parse_options(QUICK["strategies"])
     assert options.places[0] == (INDEPENDENT, 1)
     assert {number for _, number in options.places[1:]} == {2}
     assert matrix(devices=(1,), strategies=(INDEPENDENT,)).places == ((INDEPENDENT, 1),)

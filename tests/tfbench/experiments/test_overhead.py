@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.comparisons import host
 
-from tfbench.commands import OverheadOptions
+from tfbench.experiments import overhead
 from tfbench.experiments.cell import CellResult, Outcome
-from tfbench.experiments.overhead import handler, results, terms, text
-from tfbench.experiments.overhead.results import Overhead
-from tfbench.experiments.overhead.terms import (
+from tfbench.experiments.fit_terms import (
     Counts,
     Terms,
     choose_steps_per_execution,
@@ -22,11 +20,12 @@ from tfbench.experiments.overhead.terms import (
     list_forms,
     solve_terms,
 )
+from tfbench.experiments.overhead import OVERHEAD, Overhead, build_answer, list_lines
 from tfbench.inside.fitting import Form
 from tfbench.reports.document import Table
-from tfcore.errors import SampleError, UsageError
+from tfcore.errors import SampleError
 
-FORMS = tuple(list_forms(20, 6))
+FORMS = list_forms(20, 6)
 TRUE = Terms(epoch_s=0.004, call_s=0.0008, step_s=0.0003)
 SECONDS = st.floats(1e-6, 1.0)
 
@@ -120,7 +119,7 @@ def launch(true: Terms, slower: float = 1.0) -> dict[str, Any]:
     }
 
 
-def overhead(*launches: dict[str, Any], marks: tuple[tuple[str, str], ...] = ()) -> Overhead:
+def answered(*launches: dict[str, Any], marks: tuple[tuple[str, str], ...] = ()) -> Overhead:
     cell_result = CellResult(
         place={"arm": "stock", "device": "CPU"},
         outcome=Outcome.OK,
@@ -134,13 +133,13 @@ def overhead(*launches: dict[str, Any], marks: tuple[tuple[str, str], ...] = ())
         vcpus=2,
         seed=1,
         wheels=(),
-        answers=(results.build_answer(cell_result, FORMS),) if launches else (),
+        answers=(build_answer(cell_result, FORMS),) if launches else (),
         marks=marks,
     )
 
 
 def test_launches_give_intervals() -> None:
-    (answer,) = overhead(launch(TRUE), launch(TRUE, 1.1), launch(TRUE, 0.9)).answers
+    (answer,) = answered(launch(TRUE), launch(TRUE, 1.1), launch(TRUE, 0.9)).answers
     assert answer.epoch_s.value == pytest.approx(0.004)
     assert answer.epoch_s.low < 0.004 < answer.epoch_s.high
     # What slows everything alike changes no share and no speedup.
@@ -155,7 +154,7 @@ def test_launches_give_intervals() -> None:
 
 
 def test_advice_names_what_to_write() -> None:
-    sentences = " ".join(text.list_lines(overhead(launch(TRUE), launch(TRUE, 1.1))))
+    sentences = " ".join(list_lines(answered(launch(TRUE), launch(TRUE, 1.1))))
     assert "steps_per_execution=" in sentences
     assert "data.repeat(20)" in sentences
     assert "of the unchanged script" in sentences
@@ -163,42 +162,27 @@ def test_advice_names_what_to_write() -> None:
 
 def test_where_nothing_is_won_the_script_is_left_alone() -> None:
     heavy = Terms(epoch_s=1e-9, call_s=1e-9, step_s=1.0)
-    sentences = " ".join(text.list_lines(overhead(launch(heavy), launch(heavy, 1.1))))
+    sentences = " ".join(list_lines(answered(launch(heavy), launch(heavy, 1.1))))
     assert "leave the script unchanged" in sentences
 
 
 def test_marks_are_told_and_the_page_has_the_tables_rows() -> None:
-    actual = overhead(launch(TRUE), launch(TRUE, 1.1), marks=(("other", "not here: no GPU:0"),))
-    assert "other: not here: no GPU:0" in text.build_table(actual).format_text(colour=False)
-    (table,) = [block for block in text.build_section(actual).blocks if isinstance(block, Table)]
-    assert table.rows == tuple(text.format_rows(actual))
+    actual = answered(launch(TRUE), launch(TRUE, 1.1), marks=(("other", "not here: no GPU:0"),))
+    assert "other: not here: no GPU:0" in OVERHEAD.text.build_table(actual).format_text(
+        colour=False
+    )
+    (table,) = [
+        block for block in OVERHEAD.text.build_section(actual).blocks if isinstance(block, Table)
+    ]
+    assert table.rows == OVERHEAD.text.build_table(actual).rows
     assert len(table.rows) == len(FORMS)
-    assert len(list(text.draw_figures(actual))) == 1
-
-
-# --- options --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"workload": "iris"}, "Did you mean iris_mlp"),
-        ({"workload": "nowhere/model.py"}, "file not found"),
-        ({"epochs": "1"}, "--epochs"),
-        ({"launches": "1"}, "--launches"),
-        ({"vcpus": "4096"}, "usable"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        handler.parse_options(OverheadOptions(**options))
-    assert message in str(caught.value)
+    assert len(list(overhead.draw_figures(actual))) == 1
 
 
 def test_forms_can_always_tell_the_terms_apart() -> None:
     for epochs in (2, 3, 5, 100):
         for size in (1, 6, 32):
-            forms = terms.list_forms(epochs, size)
+            forms = list_forms(epochs, size)
             measured = {
                 form: (count_parts(form, form.epochs * form.repeat * size), 1.0) for form in forms
             }

@@ -13,16 +13,22 @@ from tests.builders.prices import price
 from tfbench.commands import SizingOptions
 from tfbench.costs.cost import get_value
 from tfbench.costs.prices import PriceBook, create_book
+from tfbench.experiments import sizing
 from tfbench.experiments.cell import CellResult, Outcome
-from tfbench.experiments.sizing import handler, results, sources, text
-from tfbench.experiments.sizing.results import (
+from tfbench.experiments.sizing import (
+    TEXT,
     Bound,
     Sizing,
+    SizingConfig,
     SizingRow,
+    build_rows,
     compute_growth_mb,
     find_bottleneck,
     find_cheapest_machine,
     find_knees,
+    list_lines,
+    parse_options,
+    parse_source,
 )
 from tfbench.inside.phases import PREPROCESS
 from tfbench.reports.document import Table
@@ -69,7 +75,7 @@ def cell(
 
 
 def rows(*cell_results: CellResult) -> tuple[SizingRow, ...]:
-    return results.build_rows(cell_results)
+    return build_rows(cell_results)
 
 
 # --- inputs ---------------------------------------------------------------------------------------
@@ -86,22 +92,20 @@ def rows(*cell_results: CellResult) -> tuple[SizingRow, ...]:
     ],
 )
 def test_an_input_is_a_kind_or_a_speed(words: str, mb_s: float, iops: float, cold: bool) -> None:
-    source = sources.parse_source(words)
+    source = parse_source(words)
     assert (source.mb_s, source.iops, source.cold) == (mb_s, iops, cold)
     request = source.build_request("/data", "/sink", generate=9)
     assert (request["kind"], request["generate"], request["mb_s"]) == ("files", 9, mb_s)
 
 
 def test_memory_reads_no_files() -> None:
-    assert sources.parse_source("memory").build_request("/data", "/sink", generate=9) == {
-        "kind": "memory"
-    }
+    assert parse_source("memory").build_request("/data", "/sink", generate=9) == {"kind": "memory"}
 
 
 @pytest.mark.parametrize("words", ["", "disk", "chached", "0MB/s", "4MB", "-1MB/s", "4MB/s@0IOPS"])
 def test_what_is_no_input_is_refused(words: str) -> None:
     with pytest.raises(UsageError, match="MB/s"):
-        sources.parse_source(words)
+        parse_source(words)
 
 
 # --- cells ----------------------------------------------------------------------------------------
@@ -210,7 +214,7 @@ def test_memory_has_a_margin_for_the_system() -> None:
 # --- for people -----------------------------------------------------------------------------------
 
 
-def sizing(*cell_results: CellResult, means: str = "", book: PriceBook | None = None) -> Sizing:
+def measured(*cell_results: CellResult, means: str = "", book: PriceBook | None = None) -> Sizing:
     sizing_rows = rows(*cell_results)
     return Sizing(
         made="2026-01-01T00:00:00+00:00",
@@ -226,35 +230,35 @@ def sizing(*cell_results: CellResult, means: str = "", book: PriceBook | None = 
 
 
 def test_every_mark_and_every_knee_is_told() -> None:
-    actual = sizing(
+    actual = measured(
         cell(1.0, vcpus=1),
         cell(0.5, vcpus=2),
         cell(0.0, vcpus=2, memory=500.0, outcome=Outcome.OUT_OF_MEMORY),
         means="cgroup",
         book=BOOK,
     )
-    shown = text.build_table(actual).format_text(colour=False)
+    shown = TEXT.build_table(actual).format_text(colour=False)
     assert "2 vCPUs are enough, 20.0 examples/s" in shown
     assert "Cheapest such machine: fits" in shown
     assert "2 vCPUs, 500 MB: out of memory" in shown
     assert "by cgroup" in shown
-    (table,) = [block for block in text.build_section(actual).blocks if isinstance(block, Table)]
-    assert table.rows == tuple(text.format_rows(actual))
-    assert len(list(text.draw_figures(actual))) == 1
+    (table,) = [block for block in TEXT.build_section(actual).blocks if isinstance(block, Table)]
+    assert table.rows == TEXT.build_table(actual).rows
+    assert len(list(sizing.draw_figures(actual))) == 1
 
 
 def test_files_that_stayed_in_memory_are_told() -> None:
     assert "file system" in " ".join(
-        text.list_lines(sizing(cell(1.0, source="cold", cached_bytes=9e6)))
+        list_lines(measured(cell(1.0, source="cold", cached_bytes=9e6)))
     )
-    assert "file system" not in " ".join(text.list_lines(sizing(cell(1.0, source="cold"))))
+    assert "file system" not in " ".join(list_lines(measured(cell(1.0, source="cold"))))
 
 
 # --- options --------------------------------------------------------------------------------------
 
 
-def read(**options: str) -> handler.SizingConfig:
-    return handler.parse_options(SizingOptions(**options))
+def read(**options: str) -> SizingConfig:
+    return parse_options(SizingOptions(**options))
 
 
 def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:
@@ -262,28 +266,3 @@ def test_preprocessing_has_no_input_in_memory(tmp_path: Any) -> None:
     places = [dict(cell.place) for cell in config.list_cells(["stock"], read_host(), tmp_path)]
     assert len(places) == 2 * 2 + 1
     assert [p["input"] for p in places if p["phase"] == PREPROCESS] == ["cached"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"memory": "100"}, "is too small to import TensorFlow"),
-        ({"memory": "1GB"}, "not a list of whole numbers"),
-        ({"phases": "trian"}, "Did you mean train"),
-        ({"phases": ""}, "is empty"),
-        ({"inputs": "chached"}, "Did you mean cached"),
-        ({"data": "/nowhere/at/all"}, "there is no folder"),
-        ({"workloads": "alexnett"}, "Did you mean alexnet"),
-        ({"vcpus": "4096"}, "usable"),
-        ({"seconds": "0"}, "--seconds"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read(**options)
-    assert message in str(caught.value)
-
-
-def test_sizes_are_of_one_wheel() -> None:
-    with pytest.raises(UsageError, match="several"):
-        handler.parse_options(SizingOptions(arms="stock,tuned"))

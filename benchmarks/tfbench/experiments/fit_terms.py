@@ -10,7 +10,7 @@ article on irises and a TPU changed the first two terms, not the third.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,7 +110,7 @@ def _set_steps_per_execution(form: Form, together: int) -> Form:
     return Form(epochs=form.epochs, repeat=form.repeat, steps_per_execution=together)
 
 
-def list_forms(epochs: int, steps: int) -> Sequence[Form]:
+def list_forms(epochs: int, steps: int) -> tuple[Form, ...]:
     """List the forms to time for a script of `epochs` epochs of `steps` steps: its own form
     first, then others of about as many steps with fewer epochs, fewer calls or both, and a
     longer one.

@@ -1,1 +1,0 @@
-"""The experiments of five articles: claims and measurements."""

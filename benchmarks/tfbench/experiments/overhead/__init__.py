@@ -1,1 +1,0 @@
-"""Dispatch overhead: the cost of starting epochs, calls and steps."""

@@ -1,1 +1,0 @@
-"""The smallest machine on which a workload is as fast as on a larger one."""

@@ -1,1 +1,0 @@
-"""Throughput of a net at each batch size, and its price."""
