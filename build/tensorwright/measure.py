@@ -73,7 +73,7 @@ def select(options: SelectOptions, output: Output) -> str:
 @command(GROUP, StartupOptions, JSON)
 def startup(options: StartupOptions, output: Output) -> str:
     """Measure the time that the tuned wheel adds to `import tensorflow`."""
-    from tfbench.experiments.startup import handler as starting
+    from tfbench.experiments import startup as starting
 
     return starting.measure_startup(options, as_json=output.json)[1]
 

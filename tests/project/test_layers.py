@@ -197,7 +197,7 @@ TFBENCH = {
     ),
     "experiments": (
         *("cell", "limits", "cell_schedule", "speeds", "table_page", "experiment"),
-        *("throughput", "sizing", "fit_terms", "overhead"),
+        *("throughput", "sizing", "fit_terms", "overhead", "import_launches", "startup"),
         "articles",
     ),
     "kit": ("archive", "phases", "handler"),
@@ -208,7 +208,6 @@ EXPERIMENTS = {
         *("median", "curve", "curve_file", "datasets", "results", "article", "curve_plots", "text"),
         *("imported_text", "handler"),
     ),
-    "startup": ("launches", "imports", "overhead", "text", "handler"),
     "strategies": (
         *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "handler"),
     ),

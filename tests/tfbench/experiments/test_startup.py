@@ -17,21 +17,22 @@ from tests.builders.journals import HOST
 from tfbench.arms.arm import Arm
 from tfbench.commands import StartupOptions
 from tfbench.engine.schedule import draw_block_order
-from tfbench.experiments.startup.handler import measure, measure_startup
-from tfbench.experiments.startup.imports import ImportSpec
-from tfbench.experiments.startup.launches import ImportLaunch, Launcher, Turn
-from tfbench.experiments.startup.overhead import (
+from tfbench.experiments.import_launches import ImportLaunch, Launcher, Turn
+from tfbench.experiments.startup import (
     LIMIT,
     SCHEMA,
     ImportOverhead,
+    ImportSpec,
     ImportTimes,
     ImportVerdict,
     Startup,
+    build_table,
     choose_import_verdict,
     compute_overhead,
+    measure,
+    measure_startup,
     select_blocks,
 )
-from tfbench.experiments.startup.text import build_table
 from tfcore import records
 from tfcore.comparisons.host import read_host
 from tfcore.comparisons.interval import Interval

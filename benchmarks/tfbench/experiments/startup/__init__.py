@@ -1,1 +1,0 @@
-"""The import time of a wheel."""
