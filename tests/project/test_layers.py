@@ -205,12 +205,9 @@ TFBENCH = {
 }
 EXPERIMENTS = {
     "accuracy": (
-        *("median", "curve", "curve_file", "datasets", "results", "article", "curve_plots", "text"),
-        *("imported_text", "handler"),
+        *("median", "curve", "curve_file", "datasets", "results", "text", "imported", "handler"),
     ),
-    "strategies": (
-        *("strategy", "traffic", "published", "matrix", "results", "advice", "text", "handler"),
-    ),
+    "strategies": ("strategy", "published", "matrix", "results", "text", "handler"),
 }
 # A package imports only those before it, and the modules beside them are in the same order.
 PACKAGES = {

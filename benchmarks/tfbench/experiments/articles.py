@@ -22,8 +22,7 @@ from tfbench.costs import article as cloud
 from tfbench.costs import bill, catalog
 from tfbench.engine import folder
 from tfbench.experiments import experiment, sizing
-from tfbench.experiments.accuracy import imported_text
-from tfbench.experiments.accuracy.article import read_article
+from tfbench.experiments.accuracy import imported
 from tfbench.experiments.accuracy.datasets import DIGITS
 from tfbench.experiments.accuracy.handler import ACCURACY
 from tfbench.experiments.experiment import CommandExperiment
@@ -217,7 +216,7 @@ def measure_section(article: Article, sizes: Sizes, paths: Paths) -> SectionPart
             return SectionPart(failure=str(error).strip())
     # The article of 2018 has dollars, too.
     priced = ACCURACY.kind in ARTICLES[article.key]
-    logs = (imported_text.build_article_block(read_article("2018")),) if priced else ()
+    logs = (imported.build_article_block(imported.read_article("2018")),) if priced else ()
     return SectionPart(
         blocks=(*logs, *(block for part in parts for block in part.blocks)),
         figures=tuple(figure for part in parts for figure in part.figures),

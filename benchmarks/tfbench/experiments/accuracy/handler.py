@@ -15,18 +15,11 @@ from tfbench.commands import AccuracyOptions
 from tfbench.costs import catalog
 from tfbench.costs.prices import Price
 from tfbench.experiments import cell_schedule, experiment
-from tfbench.experiments.accuracy import (
-    article,
-    curve_plots,
-    datasets,
-    imported_text,
-    results,
-    text,
-)
-from tfbench.experiments.accuracy.article import PricedArticle
+from tfbench.experiments.accuracy import datasets, imported, results, text
 from tfbench.experiments.accuracy.curve_file import read_curve
 from tfbench.experiments.accuracy.datasets import CLASSES, DataSet, Examples
-from tfbench.experiments.accuracy.results import Accuracy, Goal, ImportedCurve
+from tfbench.experiments.accuracy.imported import ImportedCurve, PricedArticle
+from tfbench.experiments.accuracy.results import Accuracy, Goal
 from tfbench.experiments.cell import Cell
 from tfbench.experiments.experiment import CommandExperiment
 from tfbench.inside.workloads import find_workload, set_sizes
@@ -38,17 +31,16 @@ from tfcore.errors import UsageError
 from tfcore.records import format_now, save
 from tfcore.settings import Paths
 
-KIND, CURVE = "accuracy", "curve"
+KIND, CURVE = text.KEY, "curve"
 MODULE = "tfbench.inside.convergence"
-SEEDS = 5
+SEEDS = "5"
 _MOST_SEEDS, _MOST_EPOCHS = 1000, 10_000
 _START_S, _SLOWEST = 600.0, 50.0
 """The longest start in seconds, and the fewest images per second. A process that exceeds the time
 limit computed from them counts as hung."""
-
-
 _TRAINING = ("data", "data_file", "seeds", "epochs", "batch", "arms", "vcpus", "seed")
 _PRICING = ("prices", "machine", "mode", "region")
+_FORMS = "Write 0.97 or 97%"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,12 +72,12 @@ def measure_accuracy(
     """
     _check_options(accuracy_options)
     if accuracy_options.article:
-        priced = article.read_article(accuracy_options.article)
-        table = imported_text.build_article_table(priced)
+        priced = imported.read_article(accuracy_options.article)
+        table = imported.build_article_table(priced)
         return priced, format_result(priced, table, as_json=as_json)
     if accuracy_options.import_:
         curve = import_curve(accuracy_options, settings.paths())
-        return curve, format_result(curve, imported_text.build_table(curve), as_json=as_json)
+        return curve, format_result(curve, imported.build_table(curve), as_json=as_json)
     return ACCURACY.run(accuracy_options, as_json=as_json)
 
 
@@ -93,39 +85,30 @@ def describe_plan(accuracy_options: AccuracyOptions) -> str:
     """Describe what would be done. Nothing is installed or fetched, and no curve is read."""
     _check_options(accuracy_options)
     if accuracy_options.article or accuracy_options.import_:
-        source = accuracy_options.import_ or article.read_article(accuracy_options.article).name
+        source = accuracy_options.import_ or imported.read_article(accuracy_options.article).name
         return experiment.format_plan({"read": source, "train": "nothing"})
     return ACCURACY.describe_plan(accuracy_options)
 
 
-def parse_options(accuracy_options: AccuracyOptions) -> AccuracyConfig:
-    """Parse and check the options. Raises UsageError."""
-    data = datasets.find_set(accuracy_options.data or datasets.DIGITS)
-    file = _parse_file(accuracy_options.data_file, data)
-    workload = _choose_workload(accuracy_options, data)
-    vcpus = options.parse_vcpu_count(accuracy_options.vcpus, read_vcpus().usable)
-    first = (
-        options.parse_integer(accuracy_options.seed, "--seed", least=0)
-        if accuracy_options.seed
-        else 1
-    )
-    seeds = (
-        options.parse_integer(accuracy_options.seeds, "--seeds", most=_MOST_SEEDS)
-        if accuracy_options.seeds
-        else SEEDS
-    )
-    return AccuracyConfig(
-        data=data,
-        file=file,
-        workload=workload,
-        target=_parse_target(accuracy_options.reach or data.target, chance=1 / CLASSES),
-        epochs=options.parse_integer(accuracy_options.epochs, "--epochs", most=_MOST_EPOCHS)
-        if accuracy_options.epochs
-        else find_workload(workload).schedule.epochs,
-        seeds=tuple(range(first, first + seeds)),
-        vcpus=vcpus,
-        price=_find_price(accuracy_options, vcpus),
-    )
+def import_curve(accuracy_options: AccuracyOptions, paths: Paths) -> ImportedCurve:
+    """Import a curve that others measured; with --out write the result and a report there."""
+    if not accuracy_options.reach:
+        raise UsageError(
+            "--import needs a target accuracy", hint="Add it, for example --reach 0.757"
+        )
+    target = _parse_target(accuracy_options.reach, chance=0.0)
+    path = settings.expand_home(accuracy_options.import_, "--import")
+    curve = read_curve(path, accuracy_options.column)
+    result = imported.import_curve(curve, target, _find_price(accuracy_options, 0))
+    if accuracy_options.out:
+        folder, drawings = Path(accuracy_options.out), {text.KEY: imported.draw_curve(result)}
+        page = imported.build_document(result)
+        experiment.write_report(folder, page, paths.templates, drawings)
+        save(folder / experiment.create_kind(CURVE).result, result)
+    return result
+
+
+# --- training -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -135,16 +118,14 @@ class TrainingExperiment(CommandExperiment[AccuracyOptions, AccuracyConfig, Accu
     def describe(
         self, config: AccuracyConfig, choices: tuple[ArmChoice, ...], paths: Paths
     ) -> dict[str, str]:
-        price, source = (
-            config.price,
-            datasets.describe_source(config.data, config.file, paths, Path.home()),
-        )
+        data, price = config.data, config.price
+        source = datasets.describe_source(data, config.file, paths, Path.home())
+        epochs = console.format_count(config.epochs, "epoch")
         seeds = console.format_count(len(config.seeds), "training run")
         return {
-            "data": f"{config.data.name}: {source}",
+            "data": f"{data.name}: {source}",
             "model": f"{config.workload}, batches of {config.batch}",
-            "target": f"accuracy {config.target:g} on the test examples, within "
-            f"{console.format_count(config.epochs, 'epoch')}",
+            "target": f"accuracy {config.target:g} on the test examples, within {epochs}",
             "arms": installs.describe(choices).strip(),
             "processes": f"{seeds} of each arm, in turn, on {console.format_vcpus(config.vcpus)}",
             "price": f"{price} at {price.usd_hour:.4g} USD/h" if price else "none",
@@ -153,9 +134,10 @@ class TrainingExperiment(CommandExperiment[AccuracyOptions, AccuracyConfig, Accu
     def measure(
         self, config: AccuracyConfig, choices: tuple[ArmChoice, ...], wanted_out: str, paths: Paths
     ) -> Accuracy:
-        """Train all seeds and return the result, and write it with its report. The caller holds
-        the lock on the cache. Raises DownloadError, UsageError if the examples are not those of
-        the data set, and the errors of an installation.
+        """Train all seeds and return the result, and write it with its report.
+
+        Raises DownloadError, UsageError if the examples are not those of the data set, and the
+        errors of an installation.
         """
         examples = datasets.load_examples(config.data, config.file, paths, Path.home())
         return train(config, experiment.install_arms(choices, paths), examples, wanted_out, paths)
@@ -196,40 +178,16 @@ def train(
             for name in arms
         ),
     )
-    drawings = {curve_plots.KEY: curve_plots.draw_curves(result)}
+    drawings = {KIND: text.draw_figures(result)}
     experiment.finish_run(run, result, text.build_document(result), drawings, paths.templates)
-    return result
-
-
-def import_curve(accuracy_options: AccuracyOptions, paths: Paths) -> ImportedCurve:
-    """Import a curve that others measured; with --out write the result and a report there."""
-    if not accuracy_options.reach:
-        raise UsageError(
-            "--import needs a target accuracy", hint="Add it, for example --reach 0.757"
-        )
-    target = _parse_target(accuracy_options.reach, chance=0.0)
-    curve = read_curve(
-        settings.expand_home(accuracy_options.import_, "--import"), accuracy_options.column
-    )
-    result = results.import_curve(curve, target, _find_price(accuracy_options, 0))
-    if accuracy_options.out:
-        folder, drawings = (
-            Path(accuracy_options.out),
-            {curve_plots.KEY: curve_plots.draw_curve(result)},
-        )
-        experiment.write_report(
-            folder, imported_text.build_document(result), paths.templates, drawings
-        )
-        save(folder / experiment.create_kind(CURVE).result, result)
     return result
 
 
 def _build_goal(config: AccuracyConfig, examples: Examples, cpus: tuple[int, ...]) -> Goal:
     _check_batch(config.batch, examples.training)
-    data = config.data
     return Goal(
-        data=data.name,
-        source=data.source,
+        data=config.data.name,
+        source=config.data.source,
         workload=config.workload,
         batch=config.batch,
         training=examples.training,
@@ -270,10 +228,31 @@ def _list_cells(
     )
 
 
-ACCURACY = TrainingExperiment(kind=KIND, parse_options=parse_options, text=text)
-
-
 # --- options --------------------------------------------------------------------------------------
+
+
+def parse_options(accuracy_options: AccuracyOptions) -> AccuracyConfig:
+    """Parse and check the options. Raises UsageError."""
+    data = datasets.find_set(accuracy_options.data or datasets.DIGITS)
+    file = _parse_file(accuracy_options.data_file, data)
+    workload = _choose_workload(accuracy_options, data)
+    vcpus = options.parse_vcpu_count(accuracy_options.vcpus, read_vcpus().usable)
+    first = options.parse_integer(accuracy_options.seed or "1", "--seed", least=0)
+    seeds = options.parse_integer(accuracy_options.seeds or SEEDS, "--seeds", most=_MOST_SEEDS)
+    epochs = accuracy_options.epochs or str(find_workload(workload).schedule.epochs)
+    return AccuracyConfig(
+        data=data,
+        file=file,
+        workload=workload,
+        target=_parse_target(accuracy_options.reach or data.target, chance=1 / CLASSES),
+        epochs=options.parse_integer(epochs, "--epochs", most=_MOST_EPOCHS),
+        seeds=tuple(range(first, first + seeds)),
+        vcpus=vcpus,
+        price=_find_price(accuracy_options, vcpus),
+    )
+
+
+ACCURACY = TrainingExperiment(kind=KIND, parse_options=parse_options, text=text)
 
 
 def _check_options(accuracy_options: AccuracyOptions) -> None:
@@ -291,12 +270,12 @@ def _check_options(accuracy_options: AccuracyOptions) -> None:
 
 
 def _refuse_options(accuracy_options: AccuracyOptions, mode: str, names: Sequence[str]) -> None:
-    unexpected = [name for name in names if getattr(accuracy_options, name)]
-    if unexpected:
-        option = f"--{unexpected[0].replace('_', '-')}"
-        raise UsageError(
-            f"{mode} does not train, so {option} has no effect", hint=f"Remove {option}"
-        )
+    for name in names:
+        if getattr(accuracy_options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(
+                f"{mode} does not train, so {option} has no effect", hint=f"Remove {option}"
+            )
 
 
 def _parse_file(typed: str, data: DataSet) -> Path | None:
@@ -326,20 +305,15 @@ def _parse_target(typed: str, *, chance: float) -> float:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite():
-        raise UsageError(f"--reach {typed} is not an accuracy", hint="Write 0.97 or 97%")
+        raise UsageError(f"--reach {typed} is not an accuracy", hint=_FORMS)
     target = float(number / 100 if stripped.endswith("%") else number)
     if target >= 1:
         raise UsageError(
-            f"--reach {typed} is too high: 1 is the accuracy of a perfect model",
-            hint="Write 0.97 or 97%",
+            f"--reach {typed} is too high: 1 is the accuracy of a perfect model", hint=_FORMS
         )
     if target <= chance:
-        raise UsageError(
-            f"--reach {typed} is not above {chance:g}, the accuracy of guessing"
-            if chance
-            else f"--reach {typed} is not above 0",
-            hint="Write 0.97 or 97%",
-        )
+        limit = f"{chance:g}, the accuracy of guessing" if chance else "0"
+        raise UsageError(f"--reach {typed} is not above {limit}", hint=_FORMS)
     return target
 
 

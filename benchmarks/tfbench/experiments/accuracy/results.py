@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from tfbench.costs.cost import compute_run_cost, get_value
 from tfbench.costs.prices import Price
 from tfbench.experiments.accuracy.curve import CurvePoint, Reached, find_best, find_target
-from tfbench.experiments.accuracy.curve_file import Curve
 from tfbench.experiments.accuracy.median import Median, compute_median
 from tfbench.experiments.cell import Cell, LaunchResult, Outcome
 from tfbench.experiments.experiment import Wheel
@@ -135,18 +134,6 @@ class Accuracy:
     summaries: tuple[ArmSummary, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImportedCurve:
-    """An imported curve, and when it reached a target."""
-
-    schema: int
-    curve: Curve
-    target: float
-    reached: Reached | None
-    usd: float | None
-    """The cost of the time until then; None without a price."""
-
-
 def build_points(epochs: Sequence[Epoch]) -> tuple[CurvePoint, ...]:
     """Build the curve over training time, without the tests."""
     elapsed = itertools.accumulate(epoch.train_s for epoch in epochs)
@@ -199,17 +186,3 @@ def _compute_median(values: Sequence[float | None]) -> Median | None:
 def compute_usd(price: Price, seconds: float) -> float:
     """Return the cost of `seconds` of a machine. Raises SampleError if they are not positive."""
     return get_value(compute_run_cost(seconds, price))
-
-
-def import_curve(curve: Curve, target: float, price: Price | None) -> ImportedCurve:
-    """Find the target in an imported curve. `price` takes precedence over the curve's own price."""
-    first, used_price = find_target(curve.points, target), price or curve.price
-    return ImportedCurve(
-        schema=SCHEMA,
-        curve=Curve(name=curve.name, column=curve.column, points=curve.points, price=used_price),
-        target=target,
-        reached=first,
-        usd=compute_usd(used_price, first.seconds)
-        if first and first.seconds and used_price
-        else None,
-    )

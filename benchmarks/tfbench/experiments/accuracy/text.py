@@ -1,29 +1,30 @@
-"""Format the time and cost of training to an accuracy. Pure."""
+"""Show the time and cost of training to an accuracy, and learning curves. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 from tfbench.costs.prices import Price
-from tfbench.experiments.accuracy.curve import format_accuracy
-from tfbench.experiments.accuracy.curve_plots import KEY, draw_curves
+from tfbench.experiments.accuracy.curve import CurvePoint, find_best, format_accuracy
 from tfbench.experiments.accuracy.median import FEWEST, Median
 from tfbench.experiments.accuracy.results import Accuracy, ArmSummary, TrainingResult
 from tfbench.experiments.cell import Outcome
 from tfbench.measuring.statistics import LEVEL
 from tfbench.reports import wording
+from tfbench.reports.canvas import Drawing, create_drawing
+from tfbench.reports.charts import Track, plot_accuracy
 from tfbench.reports.document import Answer, Document, Section, build_list, tabulate
 from tfbench.result_table import ResultTable
 from tfcore import console
 
+KEY = "accuracy"
+"""The key of the figure and of its section."""
 _HEADINGS = ("arm", "quantity", "#median", "#interval")
 _SEEDS = (
     *("arm", "#seed", "result", "#epochs", "#accuracy", "#training s"),
     *("#evaluation s", "#start-up s", "#images/s"),
 )
-
-draw_figures = draw_curves
-"""Draws the figures of the section."""
 
 
 def build_table(result: Accuracy) -> ResultTable:
@@ -224,3 +225,55 @@ def _format_seconds(value: float) -> str:
 
 def _format_rate(value: float) -> str:
     return f"{value:.0f}"
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def draw_figures(result: Accuracy) -> Iterator[Drawing]:
+    """Draw accuracy over training seconds, a line per seed; nothing if nothing was trained."""
+    arms = [arm.arm for arm in result.arms]
+    labelled: set[str] = set()
+    lines, ends = [], []
+    for run in result.runs:
+        if not run.epochs:
+            continue
+        label = "" if run.arm in labelled else run.arm
+        labelled.add(run.arm)
+        end = "reached" if run.reached else "not reached"
+        lines.append(
+            build_track(run.points, label, arms.index(run.arm), 1, reached=bool(run.reached))
+        )
+        ends.append(f"{run.arm}, seed {run.seed}, {describe_ends(run.points)}, {end}")
+    if lines:
+        yield draw_tracks(lines, result.asked.target, "seconds of training", "; ".join(ends))
+
+
+def build_track(
+    points: Sequence[CurvePoint], label: str, series: int, unit_s: int, *, reached: bool
+) -> Track:
+    return Track(
+        label=label,
+        series=series,
+        passed=tuple(point.seconds / unit_s for point in points),
+        values=tuple(100 * point.accuracy for point in points),
+        solid=reached,
+    )
+
+
+def describe_ends(points: Sequence[CurvePoint]) -> str:
+    first, highest = points[0], find_best(points)
+    return f"from {format_accuracy(first.accuracy)} to {format_accuracy(highest.accuracy)}"
+
+
+def draw_tracks(lines: Sequence[Track], target: float, axis: str, ends: str) -> Drawing:
+    return create_drawing(
+        functools.partial(plot_accuracy, lines, 100 * target, axis),
+        key=f"{KEY}-curves",
+        title="Accuracy over training time",
+        caption=(
+            "One line per training run. A filled marker at its end means that it reached the "
+            "target (horizontal line)."
+        ),
+        description=f"Accuracy over {axis}, target {format_accuracy(target)}: {ends}.",
+    )

@@ -8,10 +8,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from tfbench.experiments.strategies import published
-from tfbench.experiments.strategies.advice import Advice, build_advice
 from tfbench.experiments.strategies.matrix import ALONE
 from tfbench.experiments.strategies.published import PublishedRuns
-from tfbench.experiments.strategies.results import Figures, Parity, StrategiesResult, StrategyRow
+from tfbench.experiments.strategies.results import (
+    Advice,
+    Figures,
+    Parity,
+    StrategiesResult,
+    StrategyRow,
+    build_advice,
+)
 from tfbench.experiments.strategies.strategy import NAMES, STRATEGIES, StrategyFamily
 from tfbench.inside.groups import INDEPENDENT
 from tfbench.measuring.statistics import LEVEL

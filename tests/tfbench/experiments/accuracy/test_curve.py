@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.builders.prices import price
 
-from tfbench.experiments.accuracy import curve_plots, imported_text
+from tfbench.experiments.accuracy import imported
 from tfbench.experiments.accuracy.curve import CurvePoint, Reached, find_best, find_target
 from tfbench.experiments.accuracy.curve_file import Curve, parse_curve, read_curve
-from tfbench.experiments.accuracy.results import import_curve
+from tfbench.experiments.accuracy.imported import import_curve
+from tfbench.experiments.accuracy.text import KEY
 from tfcore.errors import SampleError, TensorwrightError, UsageError
 
 # The first lines of stanford-futuredata/dawn-bench-entries,
@@ -239,7 +240,7 @@ def test_the_json_beside_a_curve_has_its_price(tmp_path: Path) -> None:
     path = entry(tmp_path, costPerHour=6.595, timestamp="2018-03-25", hardware="Cloud TPU")
     result = import_curve(read_curve(path), 0.757, None)
     assert result.usd == pytest.approx(10.492777777777778 * 6.595)
-    lines = list(imported_text.list_lines(result))
+    lines = list(imported.list_lines(result))
     for phrase in ("epoch 66", "3 to 64", "10 h 29 min", "69.2 USD"):
         assert phrase in lines[0]
     for phrase in ("Cloud TPU", "6.595 USD", "2018-03-25"):
@@ -255,7 +256,7 @@ def test_a_price_book_counts_before_the_json(tmp_path: Path) -> None:
 def test_without_a_price_there_is_no_cost(tmp_path: Path) -> None:
     result = import_curve(read_curve(entry(tmp_path, model="ResNet50")), 0.757, None)
     assert result.usd is None
-    assert "no price" in list(imported_text.list_lines(result))[1]
+    assert "no price" in list(imported.list_lines(result))[1]
 
 
 @pytest.mark.parametrize(
@@ -286,19 +287,19 @@ def test_a_target_that_no_epoch_reaches_is_said_with_the_best() -> None:
     result = import_curve(
         Curve(name="c", column="accuracy", points=curve(0.2, 0.6, 0.5)), 0.7, None
     )
-    (line,) = imported_text.list_lines(result)
+    (line,) = imported.list_lines(result)
     assert "60% at epoch 2" in line
-    assert "not reached" in imported_text.build_table(result).format_text(colour=False)
+    assert "not reached" in imported.build_table(result).format_text(colour=False)
 
 
 def test_a_curve_has_a_figure_and_a_page() -> None:
     result = import_curve(
         Curve(name="mine", column="accuracy", points=curve(0.2, 0.6)), 0.5, price(usd_hour=3600.0)
     )
-    (drawn,) = curve_plots.draw_curve(result)
+    (drawn,) = imported.draw_curve(result)
     assert "from 20% to 60%" in drawn.description
-    page = imported_text.build_document(result)
+    page = imported.build_document(result)
     assert page.answers[0].figure == "20.0 s"
-    assert page.sections[0].key == curve_plots.KEY
+    assert page.sections[0].key == KEY
     unpriced = dataclasses.replace(result, usd=None)
-    assert page.sections != imported_text.build_document(unpriced).sections
+    assert page.sections != imported.build_document(unpriced).sections

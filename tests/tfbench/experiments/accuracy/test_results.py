@@ -21,11 +21,9 @@ from tfbench.arms.arm import Arm
 from tfbench.commands import AccuracyOptions
 from tfbench.costs.prices import Price
 from tfbench.experiments.accuracy import (
-    article,
-    curve_plots,
     datasets,
     handler,
-    imported_text,
+    imported,
     results,
     text,
 )
@@ -124,7 +122,7 @@ def test_a_median_of_nothing_is_an_error() -> None:
 def test_the_articles_hours_and_dollars_come_out(
     place: int, hours: float, usd: float, printed: float | None
 ) -> None:
-    run = article.read_article("2018").runs[place]
+    run = imported.read_article("2018").runs[place]
     assert round(run.seconds / 3600, 2) == hours
     assert round(run.usd, 1) == usd
     assert run.printed_usd == printed
@@ -132,9 +130,7 @@ def test_the_articles_hours_and_dollars_come_out(
 
 
 def test_the_articles_table_has_the_figures_and_their_source() -> None:
-    shown = imported_text.build_article_table(article.read_article("2018")).format_text(
-        colour=False
-    )
+    shown = imported.build_article_table(imported.read_article("2018")).format_text(colour=False)
     for figure in (
         "8.15",
         "54.6",
@@ -150,7 +146,7 @@ def test_the_articles_table_has_the_figures_and_their_source() -> None:
 
 def test_an_unknown_article_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="--article 2019"):
-        article.read_article("2019")
+        imported.read_article("2019")
 
 
 # ---- what the worker does with arrays ----
@@ -573,7 +569,7 @@ def test_where_all_failed_nothing_else_is_said() -> None:
     accuracy = result(failed(1), failed(2))
     assert accuracy.summaries[0].seconds is None
     assert "no training was completed" in said(accuracy)
-    assert list(curve_plots.draw_curves(accuracy)) == []
+    assert list(text.draw_figures(accuracy)) == []
 
 
 def test_the_answer_names_the_interval_and_its_level() -> None:
@@ -604,11 +600,11 @@ def test_the_page_has_every_seed_and_a_line_for_each() -> None:
     assert len(page.warnings) == 2
     assert "`invoke compare`" in said(both)
     assert "`invoke compare`" not in said(result(*SOME))
-    (drawn,) = curve_plots.draw_curves(both)
+    (drawn,) = text.draw_figures(both)
     assert drawn.description.count("seed") == 9
     assert drawn.description.count("not reached") == 1
     assert all(f">{arm}</text>" in drawn.svg for arm in ("stock", "tuned"))
-    (filled,) = curve_plots.draw_curves(result(*ALL))
+    (filled,) = text.draw_figures(result(*ALL))
     assert "var(--card)" in drawn.svg, "a mark of a seed that did not reach the target is open"
     assert "var(--card)" not in filled.svg
 

@@ -20,7 +20,6 @@ from tfbench.experiments.articles import QUICK
 from tfbench.experiments.cell import CellResult, Outcome
 from tfbench.experiments.experiment import Wheel
 from tfbench.experiments.strategies import published, text
-from tfbench.experiments.strategies.advice import Advice, apply_rule, build_advice
 from tfbench.experiments.strategies.matrix import (
     NETS,
     Matrix,
@@ -29,13 +28,15 @@ from tfbench.experiments.strategies.matrix import (
     parse_options,
 )
 from tfbench.experiments.strategies.results import (
+    Advice,
     Parity,
     StrategiesResult,
+    apply_rule,
+    build_advice,
     build_rows,
     compare_steps,
 )
-from tfbench.experiments.strategies.strategy import NAMES, StrategyFamily
-from tfbench.experiments.strategies.traffic import compute_traffic
+from tfbench.experiments.strategies.strategy import NAMES, StrategyFamily, compute_traffic
 from tfbench.inside import replicas
 from tfbench.inside.groups import (
     CENTRAL,
