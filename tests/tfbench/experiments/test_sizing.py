@@ -192,23 +192,20 @@ BOOK: PriceBook = create_book(
 )
 
 
+def cheapest(vcpus: int, peak_mb: float) -> str | None:
+    machine = find_cheapest_machine(BOOK, vcpus, peak_mb)
+    return machine.name if machine else None
+
+
 def test_the_cheapest_machine_that_holds() -> None:
-    cheapest_machine = find_cheapest_machine(BOOK, 2, 1000.0)
-    assert cheapest_machine is not None
-    assert cheapest_machine.name == "fits", (
-        "small lacks memory, of unknown it is not known, gpu has a GPU"
-    )
-    more = find_cheapest_machine(BOOK, 4, 1000.0)
-    assert more is not None
-    assert more.name == "larger"
-    assert find_cheapest_machine(BOOK, 16, 1000.0) is None
+    """Small lacks memory, of unknown it is not known, gpu has a GPU."""
+    assert cheapest(2, 1000.0) == "fits"
+    assert cheapest(4, 1000.0) == "larger"
+    assert cheapest(16, 1000.0) is None
 
 
 def test_memory_has_a_margin_for_the_system() -> None:
-    exact = 4 * 2**30 / 1e6
-    cheapest_machine = find_cheapest_machine(BOOK, 2, exact)
-    assert cheapest_machine is not None
-    assert cheapest_machine.name == "larger"
+    assert cheapest(2, 4 * 2**30 / 1e6) == "larger"
 
 
 # --- for people -----------------------------------------------------------------------------------

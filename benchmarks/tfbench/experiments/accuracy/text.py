@@ -25,6 +25,7 @@ _SEEDS = (
     *("arm", "#seed", "result", "#epochs", "#accuracy", "#training s"),
     *("#evaluation s", "#start-up s", "#images/s"),
 )
+_format_seconds, _format_rate = "{:.2f}".format, "{:.0f}".format
 
 
 def build_table(result: Accuracy) -> ResultTable:
@@ -217,14 +218,6 @@ def _format_interval(median: Median, shown: Callable[[float], str]) -> str:
 
 def _format_value(value: float | None, shown: Callable[[float], str]) -> str:
     return "not reached" if value is None else shown(value)
-
-
-def _format_seconds(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def _format_rate(value: float) -> str:
-    return f"{value:.0f}"
 
 
 # --- figures --------------------------------------------------------------------------------------

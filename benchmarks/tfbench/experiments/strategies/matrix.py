@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,19 +132,12 @@ def list_cells(
     """List the cells; the launches of a place follow each other. `gpus` is the value of
     CUDA_VISIBLE_DEVICES, all GPUs if empty.
     """
+    visible = () if matrix.kind == replicas.ON_CPU else (("CUDA_VISIBLE_DEVICES", gpus or _GPUS),)
+    # Once is enough for a reference and for a check: the same seed gives the same losses.
+    references = [(REFERENCE, devices, 1) for devices in matrix.references]
+    measured = [(strategy, devices, matrix.launches) for strategy, devices in matrix.places]
     return tuple(
-        cell
-        for arm in arms
-        for workload in matrix.workloads
-        for cell in _list_workload_cells(matrix, arm, workload, vcpus, gpus)
-    )
-
-
-def _list_workload_cells(
-    matrix: Matrix, arm: str, workload: str, vcpus: tuple[int, ...], gpus: str
-) -> Iterator[Cell]:
-    def build_cell(strategy: str, devices: int, launch: int) -> Cell:
-        return Cell(
+        Cell(
             arm=arm,
             place=(
                 *(("arm", arm), ("workload", workload)),
@@ -159,17 +152,13 @@ def _list_workload_cells(
                 "kind": matrix.kind,
                 "seed": matrix.seed,
                 "seconds": matrix.seconds,
-                # Once is enough: the same seed gives the same losses.
                 "checked": launch == 0,
             },
             vcpus=vcpus,
-            env=()
-            if matrix.kind == replicas.ON_CPU
-            else (("CUDA_VISIBLE_DEVICES", gpus or _GPUS),),
+            env=visible,
         )
-
-    for devices in matrix.references:
-        yield build_cell(REFERENCE, devices, 0)
-    for strategy, devices in matrix.places:
-        for launch in range(matrix.launches):
-            yield build_cell(strategy, devices, launch)
+        for arm in arms
+        for workload in matrix.workloads
+        for strategy, devices, launches in (*references, *measured)
+        for launch in range(launches)
+    )

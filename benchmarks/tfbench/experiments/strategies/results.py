@@ -118,45 +118,42 @@ class StrategiesResult:
         return {key: tuple(rows) for key, rows in grouped.items()}
 
 
+_Key = tuple[str, str, str, int]
+"""The arm, the workload, the strategy and the number of devices of a cell."""
+
+
 def build_rows(results: Iterable[CellResult]) -> tuple[StrategyRow, ...]:
     """Build a row per place, without the references. Raises SampleError for invalid times."""
-    results_by_key = {_build_key(cell.place): cell for cell in results}
+    cells = {_build_key(cell.place): cell for cell in results}
     return tuple(
-        _build_row(key, cell, results_by_key)
-        for key, cell in results_by_key.items()
+        StrategyRow(
+            arm=key[0],
+            workload=key[1],
+            strategy=key[2],
+            devices=key[3],
+            outcome=cell.outcome,
+            reason=cell.reason,
+            figures=_compute_figures(key, cells) if cell.outcome is Outcome.OK else None,
+        )
+        for key, cell in cells.items()
         if key[2] != REFERENCE
     )
-
-
-_Key = tuple[str, str, str, int]
 
 
 def _build_key(place: Mapping[str, Any]) -> _Key:
     return place["arm"], place["workload"], place["strategy"], place["devices"]
 
 
-def _build_row(key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]) -> StrategyRow:
+def _compute_figures(key: _Key, cells: Mapping[_Key, CellResult]) -> Figures:
     arm, workload, strategy, devices = key
-    return StrategyRow(
-        arm=arm,
-        workload=workload,
-        strategy=strategy,
-        devices=devices,
-        outcome=cell.outcome,
-        reason=cell.reason,
-        figures=_compute_figures(key, cell, cells) if cell.outcome is Outcome.OK else None,
-    )
-
-
-def _compute_figures(key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]) -> Figures:
-    arm, workload, strategy, devices = key
-    first_answer = cell.answers[0]
-    rates = compute_launch_rates(cell, devices)
+    answers = cells[key].answers
+    first_answer = answers[0]
+    rates = _compute_rates(cells, key)
     bound = _compute_rates(cells, (arm, workload, INDEPENDENT, devices))
     same_strategy = _compute_rates(cells, (arm, workload, strategy, ALONE))
     alone = same_strategy or _compute_rates(cells, (arm, workload, INDEPENDENT, ALONE))
-    parity, apart = _compute_parity(key, cell, cells)
-    steps = [value for answer in cell.answers for value in answer["step_s"]]
+    parity, apart = _compute_parity(key, cells)
+    steps = [value for answer in answers for value in answer["step_s"]]
     return Figures(
         device=first_answer["device"],
         batch=first_answer["batch"],
@@ -176,21 +173,20 @@ def _compute_figures(key: _Key, cell: CellResult, cells: Mapping[_Key, CellResul
         ),
         parity=parity,
         apart=apart,
-        peak_mb=max(answer["peak_mb"] for answer in cell.answers),
+        peak_mb=max(answer["peak_mb"] for answer in answers),
     )
 
 
 def _compute_rates(cells: Mapping[_Key, CellResult], key: _Key) -> tuple[float, ...]:
-    """Return the rates of a cell; empty if it was not planned or not measured."""
+    """Return examples per second of each launch of a cell; empty if it was not planned or not
+    measured. Raises SampleError for invalid times.
+    """
     cell = cells.get(key)
-    return compute_launch_rates(cell, key[3]) if cell and cell.outcome is Outcome.OK else ()
-
-
-def compute_launch_rates(cell_result: CellResult, devices: int) -> tuple[float, ...]:
-    """Return examples per second of each launch. Raises SampleError for invalid times."""
+    if cell is None or cell.outcome is not Outcome.OK:
+        return ()
     return tuple(
-        devices * answer["batch"] * len(answer["step_s"]) / sum_seconds(answer["step_s"])
-        for answer in cell_result.answers
+        key[3] * answer["batch"] * len(answer["step_s"]) / sum_seconds(answer["step_s"])
+        for answer in cell.answers
     )
 
 
@@ -202,21 +198,17 @@ def estimate_ratio(rates: Sequence[float], base: Sequence[float]) -> Interval:
     return estimate_geometric_mean([[math.log(rate / base_rate)] for rate, base_rate in pairs])
 
 
-def _compute_parity(
-    key: _Key, cell: CellResult, cells: Mapping[_Key, CellResult]
-) -> tuple[Parity, float | None]:
+def _compute_parity(key: _Key, cells: Mapping[_Key, CellResult]) -> tuple[Parity, float | None]:
     arm, workload, strategy, devices = key
     if not is_comparable(strategy, devices):
         return (Parity.APART if strategy == INDEPENDENT else Parity.ASYNCHRONOUS), None
     reference = cells.get((arm, workload, REFERENCE, devices))
     if reference is None or reference.outcome is not Outcome.OK:
         return Parity.UNKNOWN, None
-    return compare_steps(_list_first_steps(cell), _list_first_steps(reference))
-
-
-def _list_first_steps(cell_result: CellResult) -> list[float | None]:
-    answer = cell_result.answers[0]
-    return [*answer["losses"], answer["moved"]]
+    values, expected = (
+        [*cell.answers[0]["losses"], cell.answers[0]["moved"]] for cell in (cells[key], reference)
+    )
+    return compare_steps(values, expected)
 
 
 def compare_steps(

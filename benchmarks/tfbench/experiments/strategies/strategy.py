@@ -52,29 +52,24 @@ class Strategy:
 
 _SERVER, _REDUCE = StrategyFamily.PARAMETER_SERVER, StrategyFamily.ALL_REDUCE
 _ROWS = (
-    (groups.CENTRAL, _SERVER, "CentralStorageStrategy, parameters on CPU:0"),
+    (groups.CENTRAL, _SERVER, True, "CentralStorageStrategy, parameters on CPU:0"),
     (
-        *(groups.SERVER, _SERVER),
+        *(groups.SERVER, _SERVER, False),
         "ParameterServerStrategy, workers and one server in one process; asynchronous",
     ),
-    (groups.RING, _REDUCE, "MirroredStrategy, CollectiveAllReduce in a ring"),
-    (groups.ONE_DEVICE, _REDUCE, "MirroredStrategy, ReductionToOneDevice on CPU:0"),
-    (groups.HIERARCHICAL, _REDUCE, "MirroredStrategy, HierarchicalCopyAllReduce"),
-    (groups.NCCL, _REDUCE, "MirroredStrategy, NcclAllReduce"),
+    (groups.RING, _REDUCE, True, "MirroredStrategy, CollectiveAllReduce in a ring"),
+    (groups.ONE_DEVICE, _REDUCE, True, "MirroredStrategy, ReductionToOneDevice on CPU:0"),
+    (groups.HIERARCHICAL, _REDUCE, True, "MirroredStrategy, HierarchicalCopyAllReduce"),
+    (groups.NCCL, _REDUCE, True, "MirroredStrategy, NcclAllReduce"),
     (
-        *(groups.INDEPENDENT, StrategyFamily.APART),
+        *(groups.INDEPENDENT, StrategyFamily.APART, False),
         "a model per device, no gradients exchanged: the upper bound",
     ),
 )
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
     {
-        name: Strategy(
-            name=name,
-            family=family,
-            means=means,
-            synchronous=name not in (groups.SERVER, groups.INDEPENDENT),
-        )
-        for name, family, means in _ROWS
+        name: Strategy(name=name, family=family, synchronous=synchronous, means=means)
+        for name, family, synchronous, means in _ROWS
     }
 )
 NAMES = tuple(STRATEGIES)

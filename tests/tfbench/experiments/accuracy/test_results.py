@@ -29,7 +29,7 @@ from tfbench.experiments.accuracy import (
 )
 from tfbench.experiments.accuracy.curve import find_target
 from tfbench.experiments.accuracy.datasets import CIFAR10, DIGITS, MNIST, SETS
-from tfbench.experiments.accuracy.median import FEWEST, compute_coverage, compute_median
+from tfbench.experiments.accuracy.median import FEWEST, Median, compute_coverage, compute_median
 from tfbench.experiments.accuracy.results import (
     Accuracy,
     Epoch,
@@ -503,55 +503,39 @@ def said(accuracy: Accuracy) -> str:
     return text.build_table(accuracy).format_text(colour=False)
 
 
+def ends(median: Median | None) -> tuple[float | None, ...]:
+    assert median is not None
+    return median.value, median.low, median.high
+
+
 def test_the_median_time_is_of_training_alone() -> None:
     (arm_summary,) = result(*ALL).summaries
-    assert arm_summary.seconds is not None
-    assert (arm_summary.seconds.value, arm_summary.seconds.low, arm_summary.seconds.high) == (
-        6,
-        2,
-        10,
-    )
-    assert arm_summary.test_s is not None
-    assert arm_summary.test_s.value == pytest.approx(0.2)
-    assert arm_summary.start_up_s is not None
-    assert arm_summary.start_up_s.value == pytest.approx(4.0)
-    assert arm_summary.images_s is not None
-    assert arm_summary.images_s.value == pytest.approx(1344 / 3)
+    assert ends(arm_summary.seconds) == (6, 2, 10)
+    assert ends(arm_summary.test_s)[0] == pytest.approx(0.2)
+    assert ends(arm_summary.start_up_s)[0] == pytest.approx(4.0)
+    assert ends(arm_summary.images_s)[0] == pytest.approx(1344 / 3)
 
 
 def test_dollars_are_the_machines_for_that_time() -> None:
     (arm_summary,) = result(*ALL, paid=price(usd_hour=3600.0)).summaries
-    assert arm_summary.usd is not None
-    assert (arm_summary.usd.value, arm_summary.usd.low, arm_summary.usd.high) == (6, 2, 10)
+    assert ends(arm_summary.usd) == (6, 2, 10)
 
 
 def test_billing_in_whole_minutes_rounds_the_interval_too() -> None:
     paid = price(usd_hour=60.0, billing_increment_s=60.0)
     (arm_summary,) = result(*ALL, paid=paid).summaries
-    assert arm_summary.usd is not None
-    assert (arm_summary.usd.value, arm_summary.usd.low, arm_summary.usd.high) == (1, 1, 1)
+    assert ends(arm_summary.usd) == (1, 1, 1)
 
 
 def test_seeds_that_did_not_reach_the_target_count_as_longer_than_all() -> None:
-    (arm_summary,) = result(*ALL[:3], run(4, 0.5, 0.6, 0.7), run(5, 0.8, 0.8, 0.8)).summaries
-    assert (arm_summary.seeds, arm_summary.trained, arm_summary.reached, arm_summary.failed) == (
-        5,
-        5,
-        3,
-        0,
-    )
-    assert arm_summary.seconds is not None
-    assert (arm_summary.seconds.value, arm_summary.seconds.low, arm_summary.seconds.high) == (
-        6,
-        2,
-        None,
-    )
+    (summary,) = result(*ALL[:3], run(4, 0.5, 0.6, 0.7), run(5, 0.8, 0.8, 0.8)).summaries
+    assert (summary.seeds, summary.trained, summary.reached, summary.failed) == (5, 5, 3, 0)
+    assert ends(summary.seconds) == (6, 2, None)
 
 
 def test_most_seeds_without_the_target_give_no_median() -> None:
     none = result(run(1, 0.5, 0.95), *(run(seed, 0.5, 0.6, 0.7) for seed in (2, 3)))
-    assert none.summaries[0].seconds is not None
-    assert none.summaries[0].seconds.value is None
+    assert ends(none.summaries[0].seconds)[0] is None
     shown = said(none)
     assert "1 of 3 seeds reached 90%" in shown
     assert "unknown" in shown

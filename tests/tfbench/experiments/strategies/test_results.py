@@ -29,6 +29,7 @@ from tfbench.experiments.strategies.matrix import (
 )
 from tfbench.experiments.strategies.results import (
     Advice,
+    Figures,
     Parity,
     StrategiesResult,
     apply_rule,
@@ -61,6 +62,7 @@ from tfbench.inside.replicas import (
 )
 from tfbench.reports import page, report
 from tfbench.reports.document import BulletList
+from tfcore.comparisons.interval import Interval
 from tfcore.errors import RecordError, SampleError
 from tfcore.records import convert_record
 from tfcore.settings import ROOT
@@ -251,47 +253,41 @@ def test_one_device_exchanges_with_nobody_but_a_server() -> None:
 # ---- what is made of answers ----
 
 
+def figures(*cell_results: CellResult) -> list[Figures]:
+    return [row.figures for row in result(*cell_results).rows if row.figures]
+
+
+def value(interval: Interval | None) -> float:
+    assert interval
+    return interval.value
+
+
 def test_rates_shares_and_efficiency() -> None:
-    strategies_result = result(
+    alone, bound, ring = figures(
         cell(INDEPENDENT, 1, (0.25, 0.25, 0.25)),
         cell(INDEPENDENT, 2, (0.4, 0.4, 0.4)),
         cell(RING, 2, (0.5, 0.5, 0.5)),
     )
-    alone, bound, ring = (row.figures for row in strategies_result.rows)
-    assert alone
-    assert bound
-    assert ring
     assert alone.rate.value == pytest.approx(BATCH / 0.25)
     assert ring.rates == pytest.approx([2 * BATCH / 0.5] * 3)
-    assert ring.share
-    assert ring.share.value == pytest.approx(0.4 / 0.5)
-    assert ring.efficiency
-    assert ring.efficiency.value == pytest.approx(0.25 / 0.5)
-    assert not ring.own
-    assert bound.own
+    assert value(ring.share) == pytest.approx(0.4 / 0.5)
+    assert value(ring.efficiency) == pytest.approx(0.25 / 0.5)
+    assert (ring.own, bound.own) == (False, True)
     assert ring.traffic.total == 2 * 4_000_000
 
 
 def test_efficiency_is_of_the_own_strategy_where_it_was_measured_alone() -> None:
-    strategies_result = result(
+    *_, ring = figures(
         cell(INDEPENDENT, 1, (0.25, 0.25)), cell(RING, 1, (0.3, 0.3)), cell(RING, 2, (0.5, 0.5))
     )
-    ring = strategies_result.rows[-1].figures
-    assert ring
     assert ring.own
-    assert ring.efficiency
-    assert ring.efficiency.value == pytest.approx(0.3 / 0.5)
+    assert value(ring.efficiency) == pytest.approx(0.3 / 0.5)
     assert ring.share is None
 
 
 def test_a_machine_that_is_slow_for_a_while_does_not_widen_a_ratio() -> None:
     """Launches of one number are near each other in time."""
-    strategies_result = result(
-        cell(INDEPENDENT, 2, (0.4, 0.8, 0.4)),
-        cell(RING, 2, (0.5, 1.0, 0.5)),
-    )
-    ring = strategies_result.rows[-1].figures
-    assert ring
+    _, ring = figures(cell(INDEPENDENT, 2, (0.4, 0.8, 0.4)), cell(RING, 2, (0.5, 1.0, 0.5)))
     assert ring.share
     assert ring.share.half_width < 1e-9 < ring.rate.half_width
 
@@ -318,9 +314,8 @@ def test_times_that_are_none_are_refused() -> None:
 
 
 def parity(strategy: str, devices: int, *cells: CellResult, **changed: Any) -> tuple[Parity, Any]:
-    figures = result(*cells, cell(strategy, devices, **changed)).rows[-1].figures
-    assert figures
-    return figures.parity, figures.apart
+    *_, last = figures(*cells, cell(strategy, devices, **changed))
+    return last.parity, last.apart
 
 
 def test_first_steps_are_held_to_one_device_with_the_whole_batch() -> None:
@@ -495,9 +490,9 @@ def test_the_report_has_the_published_table_and_the_figures(tmp_path: Path) -> N
     shown = report.render_markdown(document, ROOT / "templates")
     assert "| InceptionV3 | parameter server | 142 | 284 | 569 | 1131 |" in shown
     assert "0.996" in shown
-    figures = tuple(text.draw_figures(strategies_result))
-    assert len({figure.key for figure in figures}) == len(figures) == 2
-    html = page.render_html(document, {text.KEY: figures}, ROOT / "templates")
+    drawn = tuple(text.draw_figures(strategies_result))
+    assert len({figure.key for figure in drawn}) == len(drawn) == 2
+    html = page.render_html(document, {text.KEY: drawn}, ROOT / "templates")
     assert html.count("<svg") == 2
     assert "not here" in html
 
