@@ -23,9 +23,9 @@ from tfbench.experiments.startup import (
     SCHEMA,
     ImportOverhead,
     ImportSpec,
-    ImportTimes,
     ImportVerdict,
     Startup,
+    build_startup,
     build_table,
     choose_import_verdict,
     compute_overhead,
@@ -104,14 +104,8 @@ def test_a_known_overhead_is_found_and_judged(ratio: float, verdict: ImportVerdi
 
 
 def test_the_whole_process_takes_less_of_a_difference() -> None:
-    import_overhead = of_tuned(1.1)
-    assert (
-        1.07
-        < import_overhead.process.low
-        < import_overhead.process.high
-        < 1.1
-        < import_overhead.imported.high
-    )
+    tuned = of_tuned(1.1)
+    assert 1.07 < tuned.process.low < tuned.process.high < 1.1 < tuned.imported.high
 
 
 def test_what_lies_on_the_limit_is_not_known() -> None:
@@ -172,26 +166,16 @@ def test_one_round_gives_no_interval() -> None:
 # ---- what is said ----
 
 
+SPEC = ImportSpec(
+    host=HOST,
+    arms=tuple(Arm(name=name, python=Path("python"), label=name) for name in (STOCK, TUNED)),
+    rounds=8,
+    seed=1,
+)
+
+
 def startup(ratio: float, *, dropped: int = 0) -> Startup:
-    import_launches = [*disturbed(dropped)] if dropped else launches(ratio)
-    measured = select_blocks(import_launches)
-    repeat = compute_overhead(measured, STOCK, REPEAT, floor=0.0)
-    return Startup(
-        made="2026-11-21T12:00:00+00:00",
-        host=HOST,
-        seed=1,
-        limit=LIMIT,
-        rounds=8,
-        dropped=(("throttled", dropped),) if dropped else (),
-        fair=measured.fair,
-        arms=tuple(
-            ImportTimes(arm=arm, label=arm, wheel_sha256="0" * 64, import_s=1.4, process_s=1.8)
-            for arm in (STOCK, REPEAT, TUNED)
-        ),
-        twin=repeat,
-        overheads=(compute_overhead(measured, STOCK, TUNED, floor=repeat.imported.reach),),
-        launches=tuple(import_launches),
-    )
+    return build_startup(SPEC, tuple(disturbed(dropped) if dropped else launches(ratio)))
 
 
 def test_the_text_says_how_much() -> None:
