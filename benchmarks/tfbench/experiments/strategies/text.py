@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tfbench.experiments.strategies import published
 from tfbench.experiments.strategies.matrix import ALONE
@@ -38,13 +38,10 @@ from tfbench.reports.document import (
 )
 from tfbench.result_table import ResultTable
 from tfcore import console
+from tfcore.comparisons.interval import Interval
 
 KEY = "strategies"
 HEADING = "Strategies on several devices"
-HEADINGS = (
-    *("workload", "#devices", "strategy", "#examples/s", f"#{LEVEL:.0%} interval"),
-    *("#mean ± SEM (jitter)", "#vs independent", "#efficiency", "#traffic/step", "first steps"),
-)
 LOGICAL = (
     "TensorFlow detects no GPU, so the devices are logical devices on the same vCPUs: this shows "
     "the cost of coordination, not how training scales. One device alone uses all vCPUs; n devices "
@@ -84,14 +81,52 @@ of trainable parameters:
 
 def build_table(result: StrategiesResult) -> ResultTable:
     """Build the table with lines for a terminal; the section has the same in more detail."""
-    with_arm = len(result.arms) > 1
+    arm: TextColumns[StrategyRow] = {"arm": lambda row: row.arm}
+    columns = {**(arm if len(result.arms) > 1 else {}), **COLUMNS}
     return ResultTable(
         title=format_title(result),
-        headings=("arm", *HEADINGS) if with_arm else HEADINGS,
-        rows=tuple(_format_row(row, several=with_arm) for row in result.rows),
+        headings=tuple(columns),
+        rows=tuple(read_rows(columns, result.rows)),
         lines=tuple(list_lines(result)),
         width=160,
     )
+
+
+def _read_figures(read: Callable[[Figures], str]) -> Callable[[StrategyRow], str]:
+    """Return a column of the figures, which is empty for cells that were not measured."""
+    return lambda row: read(row.figures) if row.figures else ""
+
+
+def _format_printed(figures: Figures) -> str:
+    printed = figures.printed
+    speeds = (printed.mean, printed.uncertainty, printed.jitter)
+    return "{} ± {} ({})".format(*map(wording.format_rate, speeds))
+
+
+def _format_ratio(ratio: Interval | None) -> str:
+    return f"{ratio.value:.3f}" if ratio else ""
+
+
+def _format_parity(figures: Figures) -> str:
+    if figures.apart is None:
+        return figures.parity.value
+    return f"{figures.parity.value} ({figures.apart:.1g})"
+
+
+COLUMNS: TextColumns[StrategyRow] = {
+    "workload": lambda row: row.workload,
+    "#devices": lambda row: str(row.devices),
+    "strategy": lambda row: row.strategy,
+    "#examples/s": _read_figures(lambda figures: wording.format_rate(figures.rate.value)),
+    f"#{LEVEL:.0%} interval": _read_figures(
+        lambda figures: wording.format_rate_interval(figures.rate)[1]
+    ),
+    "#mean ± SEM (jitter)": _read_figures(_format_printed),
+    "#vs independent": _read_figures(lambda figures: _format_ratio(figures.share)),
+    "#efficiency": _read_figures(lambda figures: _format_ratio(figures.efficiency)),
+    "#traffic/step": _read_figures(lambda figures: console.format_size(figures.traffic.total)),
+    "first steps": lambda row: _format_parity(row.figures) if row.figures else row.outcome.value,
+}
 
 
 def format_title(result: StrategiesResult) -> str:
@@ -103,37 +138,9 @@ def _format_launches(result: StrategiesResult) -> str:
     return console.format_count(result.matrix.launches, "launch", "launches")
 
 
-def _format_row(row: StrategyRow, *, several: bool) -> tuple[str, ...]:
-    arm = (row.arm,) if several else ()
-    labels = (*arm, row.workload, str(row.devices), row.strategy)
-    if row.figures is None:
-        return (*labels, *[""] * 6, row.outcome.value)
-    return (*labels, *_format_figures(row.figures))
-
-
-def _format_figures(figures: Figures) -> tuple[str, ...]:
-    printed = figures.printed
-    return (
-        *wording.format_rate_interval(figures.rate),
-        "{} ± {} ({})".format(
-            *map(wording.format_rate, (printed.mean, printed.uncertainty, printed.jitter))
-        ),
-        f"{figures.share.value:.3f}" if figures.share else "",
-        f"{figures.efficiency.value:.3f}" if figures.efficiency else "",
-        console.format_size(figures.traffic.total),
-        _format_parity(figures),
-    )
-
-
 def _format_megabytes(count: float) -> str:
     """Format a number of bytes in MB, so that values are comparable."""
     return f"{count / 1e6:.0f} MB"
-
-
-def _format_parity(figures: Figures) -> str:
-    if figures.apart is None:
-        return figures.parity.value
-    return f"{figures.parity.value} ({figures.apart:.1g})"
 
 
 def list_lines(result: StrategiesResult) -> Iterator[str]:
