@@ -20,64 +20,64 @@ struct Costs {
 // clang-format off
 // AMD EPYC (family 25, model 17), oneDNN limited to AVX2
 inline constexpr Costs kCostsAvx2[] = {
-    // product: error 5%; faster for 14 of 62 shapes, used for 8 (slower: 1, worst 0.99); gain 1.028 of 1.032
-    {{0, 0.01943, 0.01525, 0.06619, 0.08633, 0.2094, 0},
-     {643.8, 0.01923, 0.03561, 0.03552, 0.02115, 0.08857, 0.007982}, 1.050},
-    // transposed_product: error 9%; faster for 19 of 64 shapes, used for 17 (slower: 1, worst 0.85); gain 1.105 of 1.109
-    {{0, 0.02015, 0.3945, 0.1939, 0.01597, 0, 0},
-     {297.1, 0.01985, 0.0486, 0, 0.03198, 0.09538, 0.01073}, 1.097},
-    // filter_gradient: error 24%; faster for 42 of 49 shapes, used for 25 (slower: 0); gain 1.412 of 1.612
-    {{1276, 0.01995, 0.3416, 0.1736, 0.1055, 0, 0},
-     {3.563e+04, 0.02457, 0.07775, 0.1459, 0.5494, 0, 0}, 1.276},
-    // square_outputs: error 7%; faster for 27 of 32 shapes, used for 26 (slower: 0); gain 1.462 of 1.463
-    {{0, 0.02274, 0.1054, 0.06352, 0.3307, 0.3714, 0},
-     {7232, 0.01721, 0.1651, 0.8905, 0.234, 0, 0}, 1.078},
-    // square_input_gradient: error 8%; faster for 27 of 32 shapes, used for 27 (slower: 0); gain 1.432 of 1.432
-    {{0, 0.02215, 0.1258, 0.08593, 0.452, 0.3252, 0},
-     {6179, 0.01736, 0.2013, 0.6978, 0.3892, 0, 0}, 1.084},
-    // square_filter_gradient: error 9%; faster for 32 of 32 shapes, used for 31 (slower: 0); gain 1.964 of 1.979
-    {{0, 0.02195, 0.1255, 0.2222, 0.2318, 0.1129, 0},
-     {2.732e+04, 0.02428, 0.5694, 0, 0.4281, 0, 0}, 1.097},
-    // line_outputs: error 8%; faster for 24 of 24 shapes, used for 24 (slower: 0); gain 1.410 of 1.410
-    {{0, 0.02057, 0.08695, 0.1072, 0.2463, 0.8914, 0},
-     {1.07e+04, 0.01827, 0.1407, 0.4089, 0.2208, 0, 0}, 1.085},
-    // line_input_gradient: error 8%; faster for 24 of 24 shapes, used for 24 (slower: 0); gain 1.356 of 1.356
-    {{727.1, 0.01933, 0.1705, 0.1076, 0.4517, 0.5316, 0},
-     {1.336e+04, 0.01919, 0.1177, 0.3104, 0, 0, 0}, 1.084},
-    // line_filter_gradient: error 11%; faster for 24 of 24 shapes, used for 24 (slower: 0); gain 1.900 of 1.900
-    {{862.2, 0.02249, 0.0903, 0.1477, 0, 0.1564, 0},
-     {2.999e+04, 0.02839, 0.003387, 0, 0.4883, 0, 0}, 1.119},
+    // product: error 5%; faster for 16 of 62 shapes, used for 9 (slower: 1, worst 0.99); gain 1.029 of 1.032
+    {{0, 0.01966, 0.0145, 0.06546, 0.08396, 0.2049, 0},
+     {599.5, 0.01936, 0.03784, 0.0371, 0.02177, 0.1161, 0.008033}, 1.049},
+    // transposed_product: error 11%; faster for 19 of 64 shapes, used for 17 (slower: 2, worst 0.81); gain 1.095 of 1.101
+    {{0, 0.02018, 0.4019, 0.2224, 0.02317, 0, 0},
+     {222.7, 0.01992, 0.05327, 0, 0.03386, 0.08768, 0.01063}, 1.113},
+    // filter_gradient: error 23%; faster for 55 of 61 shapes, used for 36 (slower: 0); gain 1.567 of 1.745
+    {{1581, 0.01994, 0.3785, 0.1713, 0.08733, 0.0407, 0},
+     {3.316e+04, 0.02461, 0.08653, 0.1658, 0.6264, 0, 0}, 1.252},
+    // square_outputs: error 8%; faster for 32 of 44 shapes, used for 32 (slower: 1, worst 0.64); gain 1.328 of 1.345
+    {{0, 0.02325, 0.1101, 0.07021, 0.2967, 0.6412, 0},
+     {8814, 0.01832, 0.1733, 0.3232, 0.2105, 0, 0}, 1.086},
+    // square_input_gradient: error 11%; faster for 32 of 44 shapes, used for 30 (slower: 1, worst 0.91); gain 1.289 of 1.301
+    {{0, 0.02113, 0.1185, 0.1178, 0.5959, 0.3768, 0},
+     {6367, 0.01842, 0.1049, 0.4381, 0.3614, 0, 0}, 1.119},
+    // square_filter_gradient: error 14%; faster for 44 of 44 shapes, used for 44 (slower: 0); gain 1.986 of 1.986
+    {{5045, 0.02797, 0.03701, 0.1387, 0.05896, 0.03459, 0},
+     {3.79e+04, 0.02676, 0, 0, 0.1781, 0, 0}, 1.154},
+    // line_outputs: error 8%; faster for 23 of 24 shapes, used for 24 (slower: 1, worst 0.87); gain 1.353 of 1.361
+    {{0, 0.01804, 0.1215, 0.1897, 0.2786, 0, 0},
+     {1.073e+04, 0.01993, 0.00474, 0.1945, 0.1107, 0, 0}, 1.082},
+    // line_input_gradient: error 11%; faster for 21 of 24 shapes, used for 21 (slower: 1, worst 0.73); gain 1.273 of 1.299
+    {{0, 0.01824, 0.1996, 0.1461, 0.5577, 0, 0},
+     {9547, 0.02054, 0, 0.2124, 0.1834, 0, 0}, 1.114},
+    // line_filter_gradient: error 10%; faster for 24 of 24 shapes, used for 24 (slower: 0); gain 1.991 of 1.991
+    {{0, 0.02001, 0.1007, 0.2679, 0.1516, 0, 0},
+     {2.883e+04, 0.02652, 0, 0.52, 0.4772, 0, 0}, 1.108},
 };
 
 // AMD EPYC (family 25, model 17)
 inline constexpr Costs kCostsAvx512[] = {
-    // product: error 7%; faster for 15 of 62 shapes, used for 9 (slower: 4, worst 0.91); gain 1.001 of 1.016
-    {{0, 0.01935, 0, 0.05246, 0.0669, 0.1964, 0},
-     {578.9, 0.01798, 0.1577, 0.06032, 0.01778, 0.0665, 0.0005204}, 0.000},
-    // transposed_product: error 8%; faster for 1 of 64 shapes, used for 2 (slower: 1, worst 0.96); gain 0.999 of 1.000
-    {{0, 0.01911, 0.3071, 0.1818, 0.0111, 0.07575, 0},
-     {0, 0.01791, 0.1957, 0.05733, 0.03108, 0.1034, 0.0009641}, 0.000},
-    // filter_gradient: error 13%; faster for 34 of 50 shapes, used for 20 (slower: 0); gain 1.267 of 1.324
-    {{1711, 0.01876, 0.2777, 0.1765, 0.01609, 0.06907, 0},
-     {2.805e+04, 0.0197, 0.05278, 0.1168, 0.3963, 0, 0}, 1.141},
-    // square_outputs: error 10%; faster for 27 of 32 shapes, used for 23 (slower: 1, worst 0.89); gain 1.311 of 1.333
-    {{0, 0.02074, 0.1084, 0.1183, 0.1818, 0.2666, 0},
-     {5886, 0.01529, 0.2555, 0.9888, 0.2597, 0, 0}, 1.104},
-    // square_input_gradient: error 7%; faster for 28 of 32 shapes, used for 24 (slower: 0); gain 1.320 of 1.338
-    {{0, 0.02145, 0.1119, 0.07276, 0.3588, 0.1637, 0},
-     {6062, 0.0161, 0.5041, 0.4452, 0.3335, 0, 0}, 1.069},
-    // square_filter_gradient: error 10%; faster for 30 of 32 shapes, used for 28 (slower: 0); gain 1.546 of 1.561
-    {{62.96, 0.02164, 0.08806, 0.1464, 0.1163, 0.106, 0},
-     {2.407e+04, 0.01931, 0.1811, 0.1523, 0.2295, 0, 0}, 1.107},
-    // line_outputs: error 8%; faster for 23 of 24 shapes, used for 21 (slower: 0); gain 1.263 of 1.277
-    {{0, 0.01925, 0.1021, 0.1452, 0.01955, 0.3731, 0},
-     {9581, 0.01712, 0.08846, 0.3682, 0, 0, 0}, 1.083},
-    // line_input_gradient: error 7%; faster for 21 of 24 shapes, used for 20 (slower: 0); gain 1.202 of 1.204
-    {{1805, 0.0198, 0.1329, 0.08848, 0.2164, 0.04072, 0},
-     {9883, 0.01734, 0.1149, 0.2706, 0, 0, 0}, 1.070},
-    // line_filter_gradient: error 9%; faster for 22 of 24 shapes, used for 22 (slower: 0); gain 1.367 of 1.367
-    {{972.4, 0.02243, 0.05353, 0.1043, 0, 0.05549, 0},
-     {2.573e+04, 0.01998, 0.1392, 0, 0.2446, 0, 0}, 1.097},
+    // product: error 6%; faster for 17 of 62 shapes, used for 10 (slower: 4, worst 0.91); gain 1.002 of 1.014
+    {{0, 0.01968, 0, 0.0541, 0.06552, 0.2231, 0},
+     {488.5, 0.01811, 0.1621, 0.06658, 0.02009, 0.07854, 0.0003885}, 0.000},
+    // transposed_product: error 9%; faster for 1 of 64 shapes, used for 2 (slower: 1, worst 0.96); gain 1.000 of 1.000
+    {{0, 0.01964, 0.315, 0.1755, 0.008112, 0.03784, 0},
+     {0, 0.01821, 0.1973, 0.05772, 0.03082, 0.1117, 0.0009686}, 0.000},
+    // filter_gradient: error 13%; faster for 45 of 62 shapes, used for 28 (slower: 0); gain 1.370 of 1.427
+    {{1323, 0.01881, 0.2832, 0.1861, 0.05199, 0.06322, 0},
+     {2.816e+04, 0.02017, 0.06136, 0.1245, 0.3671, 0, 0}, 1.140},
+    // square_outputs: error 10%; faster for 33 of 44 shapes, used for 31 (slower: 1, worst 0.91); gain 1.269 of 1.275
+    {{1197, 0.023, 0.05628, 0.07728, 0.1803, 0.2733, 0},
+     {6290, 0.01638, 0.1662, 0.4816, 0.2092, 0, 0}, 1.106},
+    // square_input_gradient: error 14%; faster for 28 of 44 shapes, used for 25 (slower: 1, worst 0.98); gain 1.203 of 1.222
+    {{0, 0.02049, 0.07373, 0.1361, 0.4144, 0.3609, 0},
+     {4969, 0.01685, 0.2668, 0.3007, 0.3998, 0, 0}, 1.151},
+    // square_filter_gradient: error 10%; faster for 42 of 44 shapes, used for 39 (slower: 0); gain 1.647 of 1.654
+    {{3745, 0.0272, 0, 0.06924, 0.03299, 0.04587, 0},
+     {2.798e+04, 0.01995, 0.083, 0.2923, 0.2483, 0, 0}, 1.107},
+    // line_outputs: error 8%; faster for 19 of 24 shapes, used for 18 (slower: 1, worst 0.78); gain 1.233 of 1.254
+    {{0, 0.01844, 0.09025, 0.1908, 0.1262, 0, 0},
+     {8954, 0.01845, 0.06907, 0.2134, 0.1331, 0, 0}, 1.081},
+    // line_input_gradient: error 11%; faster for 19 of 24 shapes, used for 19 (slower: 1, worst 0.74); gain 1.191 of 1.214
+    {{0, 0.02014, 0.1358, 0.1045, 0.3586, 0, 0},
+     {7317, 0.01877, 0.06064, 0.1841, 0.1867, 0, 0}, 1.111},
+    // line_filter_gradient: error 13%; faster for 17 of 24 shapes, used for 17 (slower: 1, worst 0.73); gain 1.436 of 1.456
+    {{0, 0.02102, 0.0307, 0.1963, 0.1245, 0, 0},
+     {2.63e+04, 0.01968, 0.1766, 0.1306, 0.3226, 0, 0}, 1.142},
 };
 
 // clang-format on
