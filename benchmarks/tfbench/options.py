@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,6 +29,16 @@ _MOST = 2**31
 def parse_words(text: str) -> tuple[str, ...]:
     """Parse comma-separated words, each once."""
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def check_word(kind: str, word: str, known: Collection[str], hint: str = "") -> str:
+    """Return the word if it is known; `kind` says what it names, `hint` which words are known."""
+    if word not in known:
+        available = hint or f"Available: {', '.join(known)}"
+        raise UsageError(
+            f"unknown {kind} {word!r}", hint=suggest_spelling(word, known) or available
+        )
+    return word
 
 
 def parse_workloads(text: str) -> tuple[str, ...]:

@@ -216,9 +216,7 @@ def _parse_nets(sizing_options: SizingOptions) -> Iterator[str]:
 def _parse_phases(words: str) -> tuple[str, ...]:
     phases = options.parse_words(words)
     for word in phases:
-        if word not in steps.PHASES:
-            hint = console.suggest_spelling(word, steps.PHASES) or _PHASE_HINT
-            raise UsageError(f"unknown phase {word!r}", hint=hint)
+        options.check_word("phase", word, steps.PHASES, _PHASE_HINT)
     if not phases:
         raise UsageError("--phases is empty", hint=_PHASE_HINT)
     return phases

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tfbench import options
 from tfbench.inside.convergence import ARRAYS
 from tfbench.inside.digits import IMAGES, TESTING
 from tfbench.inside.parameters import Array, hash_arrays
@@ -117,12 +118,7 @@ SETS: Mapping[str, DataSet] = MappingProxyType(
 
 def find_set(name: str) -> DataSet:
     """Return the data set of that name. Raises UsageError if it is unknown."""
-    if name in SETS:
-        return SETS[name]
-    available = f"Available: {', '.join(SETS)}"
-    raise UsageError(
-        f"unknown data set {name!r}", hint=console.suggest_spelling(name, SETS) or available
-    )
+    return SETS[options.check_word("data set", name, SETS)]
 
 
 def load_examples(data: DataSet, file: Path | None, paths: Paths, home: Path) -> Examples:

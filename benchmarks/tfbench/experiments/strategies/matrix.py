@@ -16,7 +16,6 @@ from tfbench.experiments.strategies.strategy import NAMES, find_strategy
 from tfbench.inside import replicas
 from tfbench.inside.groups import INDEPENDENT, REFERENCE
 from tfbench.measuring.statistics import FEWEST_LAUNCHES
-from tfcore import console
 from tfcore.comparisons.host import Host
 from tfcore.errors import UsageError
 
@@ -83,18 +82,12 @@ class Matrix:
 def parse_options(strategies_options: StrategiesOptions) -> Matrix:
     """Parse and check the options. Raises UsageError."""
     names = options.parse_words(strategies_options.strategies) or NAMES
-    kinds = replicas.KINDS
-    if strategies_options.kind not in kinds:
-        hint = console.suggest_spelling(strategies_options.kind, kinds)
-        raise UsageError(
-            f"unknown kind of devices {strategies_options.kind!r}",
-            hint=hint or f"Available: {', '.join(kinds)}",
-        )
+    kind = options.check_word("kind of devices", strategies_options.kind, replicas.KINDS)
     return Matrix(
         strategies=tuple(find_strategy(name).name for name in names),
         workloads=options.parse_workloads(strategies_options.workloads or ",".join(NETS)),
         devices=_parse_devices(strategies_options.devices),
-        kind=strategies_options.kind,
+        kind=kind,
         launches=options.parse_integer(
             strategies_options.launches or str(LAUNCHES),
             "--launches",

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+from tfbench import options
 from tfbench.inside import groups
-from tfcore.console import suggest_spelling
-from tfcore.errors import UsageError
 
 
 class StrategyFamily(StrEnum):
@@ -77,10 +76,7 @@ NAMES = tuple(STRATEGIES)
 
 def find_strategy(name: str) -> Strategy:
     """Return the strategy of that name. Raises UsageError if it is unknown."""
-    if name not in STRATEGIES:
-        hint = suggest_spelling(name, NAMES) or f"Available: {', '.join(NAMES)}"
-        raise UsageError(f"unknown strategy {name!r}", hint=hint)
-    return STRATEGIES[name]
+    return STRATEGIES[options.check_word("strategy", name, NAMES)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
