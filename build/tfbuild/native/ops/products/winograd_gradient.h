@@ -40,7 +40,8 @@ struct Rows<WinogradTransform<3, 4>> {
 // phase has a number of items that threads can share:
 //
 // 1. Compute sums the products of transformed tiles over all tiles. The sums are positions x
-//    channels x filters. It also computes the gradient of the bias.
+//    channels x filters, with kPanel floats between positions, so that these do not share cache
+//    sets. It also computes the gradient of the bias.
 // 2. Finish transforms the sums to the gradient of the filter.
 template <class Scheme>
 class WinogradGradient {
@@ -68,7 +69,7 @@ class WinogradGradient {
 
   // Returns the number of floats in `sums`.
   static std::int64_t SumsSize(const Convolution& of) {
-    return Scheme::kPositions * of.channels * of.filters;
+    return Scheme::kPositions * PositionSize(of);
   }
 
   // Returns the number of parts of phase 1. A part is one row of the transformed tiles, for one
@@ -92,11 +93,11 @@ class WinogradGradient {
 
   // Computes the lines [first, last) of phase 2.
   void Finish(std::int64_t first, std::int64_t last) const {
-    const std::int64_t size = of_.channels * of_.filters;
+    const std::int64_t size = of_.channels * of_.filters, position = PositionSize(of_);
     for (std::int64_t at = first * of_.filters; at < last * of_.filters; at += kLanes) {
       Lanes s[kTall][kWide], g[Down::kTaps][Across::kTaps];
       for (int p = 0; p < Scheme::kPositions; ++p) {
-        s[p / kWide][p % kWide] = LoadLanes(sums_ + p * size + at);
+        s[p / kWide][p % kWide] = LoadLanes(sums_ + p * position + at);
       }
       Transform<Down::Taps, Across::Taps>(s, g);
       for (int i = 0; i < Scheme::kTaps; ++i) {
@@ -115,6 +116,10 @@ class WinogradGradient {
     std::int64_t count() const { return last - first; }
   };
 
+  // Returns the number of floats from one position of the sums to the next.
+  static std::int64_t PositionSize(const Convolution& of) {
+    return of.channels * of.filters + kPanel;
+  }
   // Returns the number of blocks of `count` channels or filters.
   static std::int64_t Blocks(std::int64_t count) { return (count + kMost - 1) / kMost; }
   // Returns block number `block` of `blocks` of [0, all). Blocks start at multiples of kPanel.
@@ -155,7 +160,7 @@ class WinogradGradient {
   // at one position of the tiles. Writes the product to the sums, or adds it if `add`.
   void AddProduct(int position, const float* left, std::int64_t step, const float* right,
                   std::int64_t depth, Some channels, Some filters, bool add) const {
-    float* sums = sums_ + position * of_.channels * of_.filters + filters.first;
+    float* sums = sums_ + position * PositionSize(of_) + filters.first;
     const std::int64_t tiles = (channels.count() + kTileRows - 1) / kTileRows;
     for (std::int64_t from = filters.first; from < filters.last; from += kPanel) {
       for (std::int64_t tile = 0; tile < tiles; ++tile) {

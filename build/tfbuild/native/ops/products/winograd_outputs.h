@@ -18,7 +18,8 @@ namespace tensorwright {
 
 // Computes the outputs in two phases. Each phase has a number of items that threads can share:
 //
-// 1. TransformFilters transforms the filter to panels x positions x channels x kPanel.
+// 1. TransformFilters transforms the filter to panels x positions x (channels + 1) x kPanel. The
+//    last row of a position is not used: without it, positions could share cache sets.
 // 2. Compute transforms blocks of input tiles, multiplies them by the transformed filter and
 //    transforms the products to outputs.
 template <class Scheme>
@@ -55,7 +56,7 @@ class WinogradOutputs {
 
   // Returns the number of floats in `transformed`.
   static std::int64_t TransformedSize(const Convolution& of) {
-    return of.panels() * kPositions * of.channels * kPanel;
+    return of.panels() * kPositions * (of.channels + 1) * kPanel;
   }
 
   // Returns the number of lines of phase 1. A line is one channel of one panel of filters.
@@ -71,7 +72,7 @@ class WinogradOutputs {
         Lanes g[Down::kTaps][Across::kTaps] = {}, u[Down::kPoints][Across::kPoints];
         if (column < of_.filters) ReadFilter(channel, column, g);
         Transform<Down::Filter, Across::Filter>(g, u);
-        Scatter(u, to, of_.channels * kPanel);
+        Scatter(u, to, (of_.channels + 1) * kPanel);
       }
     }
   }
@@ -109,9 +110,9 @@ class WinogradOutputs {
     return std::clamp<std::int64_t>(kBytes / bytes / kTileRows, 1, 48 / kTileRows) * kTileRows;
   }
 
-  // Returns the transformed filter at one position, for one panel: channels x kPanel.
+  // Returns the transformed filter at one position, for one panel.
   float* Right(std::int64_t panel, int position) const {
-    return transformed_ + (panel * kPositions + position) * of_.channels * kPanel;
+    return transformed_ + (panel * kPositions + position) * (of_.channels + 1) * kPanel;
   }
 
   // Stores the positions of a transformed tile, `position` floats apart.
