@@ -16,6 +16,7 @@ _FLOAT = 1
 _OPERATIONS = (4e5, 1.5e9)
 """Limits of the operations of a drawn shape: 10 us to 30 ms at 50 GFLOP/s."""
 _DEEP = ((64, 320), (128, 768), (128, 768))
+_DEEPEST = ((64, 160), (384, 1024), (384, 1024))
 """Limits of 32 times the rows of an image, of channels and of filters, in deep layers."""
 _CONVOLUTIONS = ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")
 
@@ -119,14 +120,16 @@ def draw_shapes(seed: int = 1) -> tuple[Shape, ...]:
         *_draw(64, lambda: _draw_product(chance, turned=0)),
         *_draw(64, lambda: _draw_product(chance, turned=1)),
         *_draw(50, lambda: _draw_filter_gradient(chance)),
-        *_draw(12, lambda: _make_deep(_draw_filter_gradient(chance), chance)),
+        *_draw(12, lambda: _make_deep(_draw_filter_gradient(chance), chance, _DEEP)),
     ]
     for shape in (
         *_draw(32, lambda: _draw_convolution(chance, 3, 3)),
-        *_draw(12, lambda: _make_deep(_draw_convolution(chance, 3, 3), chance)),
+        *_draw(12, lambda: _make_deep(_draw_convolution(chance, 3, 3), chance, _DEEP)),
         *_draw(24, lambda: _draw_convolution(chance, 1, chance.choice((3, 5)))),
+        *_draw(12, lambda: _make_deep(_draw_convolution(chance, 3, 3), chance, _DEEPEST)),
     ):
         shapes += [dataclasses.replace(shape, op=op) for op in _CONVOLUTIONS]
+    shapes += _draw(8, lambda: _make_deep(_draw_filter_gradient(chance), chance, _DEEPEST))
     return tuple(dict.fromkeys(shapes))
 
 
@@ -169,9 +172,9 @@ def _draw_filter_gradient(chance: Random) -> Shape:
     )
 
 
-def _make_deep(shape: Shape, chance: Random) -> Shape:
+def _make_deep(shape: Shape, chance: Random, limits: Sequence[tuple[int, int]]) -> Shape:
     """Change a convolution to one with small images and a filter that hardly fits in a cache."""
-    depth, columns, filters = (_draw_size(chance, *limits, 32) for limits in _DEEP)
+    depth, columns, filters = (_draw_size(chance, *sizes, 32) for sizes in limits)
     return dataclasses.replace(shape, depth=depth // 32, columns=columns, filters=filters)
 
 

@@ -89,7 +89,7 @@ class ConvolutionOpBase : public ReplacedOp {
                       bool* done) const {
     absl::Status status;
     WithScheme(of, kernels, [&](auto scheme, KernelId kernel, const WorkPair& work) {
-      if (!IsUsed(PredictGain(kernel, work))) return;
+      if (!IsUsed(Predict(kernel, work))) return;
       *done = true;
       using Outputs = WinogradOutputs<decltype(scheme)>;
       Tensor room, *output = nullptr;
@@ -212,15 +212,15 @@ class FilterGradientOp : public ConvolutionOpBase {
         !GetConvolution(input.shape(), shape, back.shape(), &of)) {
       return absl::OkStatus();
     }
-    double winograd = 0, direct = 0;
-    const bool serves = WithScheme(
-        of, kFilterGradient,
-        [&](auto, KernelId kernel, const WorkPair& work) { winograd = PredictGain(kernel, work); });
-    if (of.rows.dilation == 1 && of.columns.dilation == 1) {  // Others were not measured.
-      direct = PredictGain(KernelId::filter_gradient, CountFilterGradientWork(of));
-    }
-    if (!IsUsed(std::max(winograd, direct))) return absl::OkStatus();
-    const bool filtered = serves && winograd >= direct;
+    Prediction faster = Predict(KernelId::filter_gradient, CountFilterGradientWork(of));
+    if (of.rows.dilation != 1 || of.columns.dilation != 1) faster.gain = 0;  // It was not measured.
+    bool filtered = false;
+    WithScheme(of, kFilterGradient, [&](auto, KernelId kernel, const WorkPair& work) {
+      const Prediction winograd = Predict(kernel, work);
+      filtered = always() || winograd.time <= faster.time;
+      if (filtered) faster = winograd;
+    });
+    if (!IsUsed(faster)) return absl::OkStatus();
     Tensor *filter = nullptr, *bias = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &filter));
     if (context->num_outputs() > 1) {

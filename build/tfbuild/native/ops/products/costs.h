@@ -20,64 +20,64 @@ struct Costs {
 // clang-format off
 // AMD EPYC (family 25, model 17), oneDNN limited to AVX2
 inline constexpr Costs kCostsAvx2[] = {
-    // product: error 5%; faster for 16 of 62 shapes, used for 9 (slower: 1, worst 0.99); gain 1.029 of 1.032
-    {{0, 0.01966, 0.0145, 0.06546, 0.08396, 0.2049, 0},
-     {599.5, 0.01936, 0.03784, 0.0371, 0.02177, 0.1161, 0.008033}, 1.049},
-    // transposed_product: error 11%; faster for 19 of 64 shapes, used for 17 (slower: 2, worst 0.81); gain 1.095 of 1.101
-    {{0, 0.02018, 0.4019, 0.2224, 0.02317, 0, 0},
-     {222.7, 0.01992, 0.05327, 0, 0.03386, 0.08768, 0.01063}, 1.113},
-    // filter_gradient: error 23%; faster for 55 of 61 shapes, used for 36 (slower: 0); gain 1.567 of 1.745
-    {{1581, 0.01994, 0.3785, 0.1713, 0.08733, 0.0407, 0},
-     {3.316e+04, 0.02461, 0.08653, 0.1658, 0.6264, 0, 0}, 1.252},
-    // square_outputs: error 8%; faster for 32 of 44 shapes, used for 32 (slower: 1, worst 0.64); gain 1.328 of 1.345
-    {{0, 0.02325, 0.1101, 0.07021, 0.2967, 0.6412, 0},
-     {8814, 0.01832, 0.1733, 0.3232, 0.2105, 0, 0}, 1.086},
-    // square_input_gradient: error 11%; faster for 32 of 44 shapes, used for 30 (slower: 1, worst 0.91); gain 1.289 of 1.301
-    {{0, 0.02113, 0.1185, 0.1178, 0.5959, 0.3768, 0},
-     {6367, 0.01842, 0.1049, 0.4381, 0.3614, 0, 0}, 1.119},
-    // square_filter_gradient: error 14%; faster for 44 of 44 shapes, used for 44 (slower: 0); gain 1.986 of 1.986
-    {{5045, 0.02797, 0.03701, 0.1387, 0.05896, 0.03459, 0},
-     {3.79e+04, 0.02676, 0, 0, 0.1781, 0, 0}, 1.154},
-    // line_outputs: error 8%; faster for 23 of 24 shapes, used for 24 (slower: 1, worst 0.87); gain 1.353 of 1.361
-    {{0, 0.01804, 0.1215, 0.1897, 0.2786, 0, 0},
-     {1.073e+04, 0.01993, 0.00474, 0.1945, 0.1107, 0, 0}, 1.082},
-    // line_input_gradient: error 11%; faster for 21 of 24 shapes, used for 21 (slower: 1, worst 0.73); gain 1.273 of 1.299
-    {{0, 0.01824, 0.1996, 0.1461, 0.5577, 0, 0},
-     {9547, 0.02054, 0, 0.2124, 0.1834, 0, 0}, 1.114},
-    // line_filter_gradient: error 10%; faster for 24 of 24 shapes, used for 24 (slower: 0); gain 1.991 of 1.991
-    {{0, 0.02001, 0.1007, 0.2679, 0.1516, 0, 0},
-     {2.883e+04, 0.02652, 0, 0.52, 0.4772, 0, 0}, 1.108},
+    // product: error 4%; faster for 16 of 62 shapes, used for 9 (slower: 0); gain 1.028 of 1.032
+    {{0, 0.01946, 0.01359, 0.06547, 0.08342, 0.1953, 0},
+     {609, 0.01915, 0.03841, 0.03653, 0.02299, 0.08414, 0.008112}, 1.043},
+    // transposed_product: error 9%; faster for 21 of 64 shapes, used for 17 (slower: 1, worst 0.79); gain 1.104 of 1.111
+    {{0, 0.0197, 0.3984, 0.2217, 0.02546, 0, 0},
+     {306.8, 0.01973, 0.04557, 0, 0.03546, 0.1106, 0.01062}, 1.098},
+    // filter_gradient: error 24%; faster for 62 of 69 shapes, used for 43 (slower: 0); gain 1.630 of 1.802
+    {{1388, 0.01947, 0.3706, 0.1912, 0.08382, 0.06951, 0},
+     {3.255e+04, 0.02438, 0.08026, 0.1747, 0.6523, 0, 0}, 1.269},
+    // square_outputs: error 12%; faster for 35 of 56 shapes, used for 35 (slower: 2, worst 0.78); gain 1.276 of 1.288
+    {{2235, 0.02563, 0.05371, 0.0438, 0.09381, 0.8068, 0},
+     {6762, 0.01894, 0.01489, 0.2429, 0.2996, 0, 0}, 1.131},
+    // square_input_gradient: error 17%; faster for 37 of 56 shapes, used for 33 (slower: 2, worst 0.72); gain 1.239 of 1.264
+    {{1937, 0.02335, 0.07065, 0.09102, 0.3269, 0.6126, 0},
+     {4286, 0.01845, 0.08979, 0.4094, 0.4779, 0, 0}, 1.180},
+    // square_filter_gradient: error 17%; faster for 50 of 56 shapes, used for 44 (slower: 1, worst 0.81); gain 1.763 of 1.873
+    {{1931, 0.02227, 0.1071, 0.227, 0.1415, 0.337, 0},
+     {3.14e+04, 0.02717, 0, 0, 0.3102, 0, 0}, 1.187},
+    // line_outputs: error 7%; faster for 22 of 24 shapes, used for 24 (slower: 1, worst 0.87); gain 1.354 of 1.362
+    {{0, 0.01803, 0.1117, 0.1889, 0.2864, 0, 0},
+     {1.102e+04, 0.01975, 0, 0.1929, 0.1164, 0, 0}, 1.077},
+    // line_input_gradient: error 11%; faster for 21 of 24 shapes, used for 21 (slower: 1, worst 0.74); gain 1.280 of 1.307
+    {{0, 0.01832, 0.1963, 0.1352, 0.554, 0, 0},
+     {9222, 0.02056, 0, 0.1932, 0.1991, 0, 0}, 1.115},
+    // line_filter_gradient: error 10%; faster for 24 of 24 shapes, used for 24 (slower: 0); gain 2.012 of 2.012
+    {{0, 0.0199, 0.08704, 0.2662, 0.1574, 0, 0},
+     {2.86e+04, 0.02613, 0, 0.5363, 0.5056, 0, 0}, 1.109},
 };
 
 // AMD EPYC (family 25, model 17)
 inline constexpr Costs kCostsAvx512[] = {
-    // product: error 6%; faster for 17 of 62 shapes, used for 10 (slower: 4, worst 0.91); gain 1.002 of 1.014
-    {{0, 0.01968, 0, 0.0541, 0.06552, 0.2231, 0},
-     {488.5, 0.01811, 0.1621, 0.06658, 0.02009, 0.07854, 0.0003885}, 0.000},
-    // transposed_product: error 9%; faster for 1 of 64 shapes, used for 2 (slower: 1, worst 0.96); gain 1.000 of 1.000
-    {{0, 0.01964, 0.315, 0.1755, 0.008112, 0.03784, 0},
-     {0, 0.01821, 0.1973, 0.05772, 0.03082, 0.1117, 0.0009686}, 0.000},
-    // filter_gradient: error 13%; faster for 45 of 62 shapes, used for 28 (slower: 0); gain 1.370 of 1.427
-    {{1323, 0.01881, 0.2832, 0.1861, 0.05199, 0.06322, 0},
-     {2.816e+04, 0.02017, 0.06136, 0.1245, 0.3671, 0, 0}, 1.140},
-    // square_outputs: error 10%; faster for 33 of 44 shapes, used for 31 (slower: 1, worst 0.91); gain 1.269 of 1.275
-    {{1197, 0.023, 0.05628, 0.07728, 0.1803, 0.2733, 0},
-     {6290, 0.01638, 0.1662, 0.4816, 0.2092, 0, 0}, 1.106},
-    // square_input_gradient: error 14%; faster for 28 of 44 shapes, used for 25 (slower: 1, worst 0.98); gain 1.203 of 1.222
-    {{0, 0.02049, 0.07373, 0.1361, 0.4144, 0.3609, 0},
-     {4969, 0.01685, 0.2668, 0.3007, 0.3998, 0, 0}, 1.151},
-    // square_filter_gradient: error 10%; faster for 42 of 44 shapes, used for 39 (slower: 0); gain 1.647 of 1.654
-    {{3745, 0.0272, 0, 0.06924, 0.03299, 0.04587, 0},
-     {2.798e+04, 0.01995, 0.083, 0.2923, 0.2483, 0, 0}, 1.107},
-    // line_outputs: error 8%; faster for 19 of 24 shapes, used for 18 (slower: 1, worst 0.78); gain 1.233 of 1.254
-    {{0, 0.01844, 0.09025, 0.1908, 0.1262, 0, 0},
-     {8954, 0.01845, 0.06907, 0.2134, 0.1331, 0, 0}, 1.081},
-    // line_input_gradient: error 11%; faster for 19 of 24 shapes, used for 19 (slower: 1, worst 0.74); gain 1.191 of 1.214
-    {{0, 0.02014, 0.1358, 0.1045, 0.3586, 0, 0},
-     {7317, 0.01877, 0.06064, 0.1841, 0.1867, 0, 0}, 1.111},
-    // line_filter_gradient: error 13%; faster for 17 of 24 shapes, used for 17 (slower: 1, worst 0.73); gain 1.436 of 1.456
-    {{0, 0.02102, 0.0307, 0.1963, 0.1245, 0, 0},
-     {2.63e+04, 0.01968, 0.1766, 0.1306, 0.3226, 0, 0}, 1.142},
+    // product: error 8%; faster for 15 of 62 shapes, used for 6 (slower: 3, worst 0.92); gain 0.999 of 1.016
+    {{0, 0.01922, 0, 0.05609, 0.06473, 0.2076, 0},
+     {528.8, 0.01784, 0.1594, 0.06357, 0.01575, 0.08605, 0.000322}, 0.000},
+    // transposed_product: error 9%; faster for 1 of 64 shapes, used for 2 (slower: 1, worst 0.95); gain 1.000 of 1.000
+    {{0, 0.01887, 0.3159, 0.1801, 0.01788, 0, 0},
+     {11.08, 0.01794, 0.1892, 0.05644, 0.02977, 0.1108, 0.0009257}, 0.000},
+    // filter_gradient: error 14%; faster for 50 of 70 shapes, used for 32 (slower: 0); gain 1.395 of 1.455
+    {{1323, 0.01842, 0.2602, 0.1787, 0.04677, 0.09006, 0},
+     {2.712e+04, 0.01964, 0.04778, 0.1179, 0.3792, 0, 0}, 1.150},
+    // square_outputs: error 16%; faster for 37 of 56 shapes, used for 30 (slower: 0); gain 1.234 of 1.258
+    {{2407, 0.0236, 0.02904, 0.05459, 0.02328, 0.5418, 0},
+     {4381, 0.01694, 0, 0.3614, 0.2669, 0, 0}, 1.172},
+    // square_input_gradient: error 18%; faster for 33 of 56 shapes, used for 27 (slower: 1, worst 0.95); gain 1.164 of 1.202
+    {{0, 0.02169, 0.01162, 0.1149, 0.3544, 0.3359, 0},
+     {3283, 0.01689, 0.1885, 0.202, 0.4992, 0, 0}, 1.201},
+    // square_filter_gradient: error 13%; faster for 48 of 56 shapes, used for 40 (slower: 0); gain 1.482 of 1.541
+    {{3127, 0.02382, 0.02718, 0.1167, 0.02948, 0.365, 0},
+     {2.295e+04, 0.01997, 0, 0.1966, 0.3524, 0, 0}, 1.140},
+    // line_outputs: error 7%; faster for 19 of 24 shapes, used for 18 (slower: 1, worst 0.78); gain 1.238 of 1.259
+    {{0, 0.01784, 0.07771, 0.1908, 0.1276, 0, 0},
+     {9253, 0.01803, 0.03282, 0.2207, 0.1161, 0, 0}, 1.075},
+    // line_input_gradient: error 10%; faster for 19 of 24 shapes, used for 19 (slower: 1, worst 0.72); gain 1.191 of 1.215
+    {{0, 0.01939, 0.1335, 0.1058, 0.3626, 0, 0},
+     {7205, 0.01824, 0.0619, 0.1746, 0.1897, 0, 0}, 1.109},
+    // line_filter_gradient: error 11%; faster for 19 of 24 shapes, used for 18 (slower: 1, worst 0.85); gain 1.453 of 1.468
+    {{0, 0.02044, 0.03822, 0.1759, 0.1249, 0, 0},
+     {2.682e+04, 0.01928, 0.1194, 0.1608, 0.2816, 0, 0}, 1.113},
 };
 
 // clang-format on

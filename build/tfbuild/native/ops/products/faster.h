@@ -27,13 +27,17 @@ inline double PredictTime(const double (&costs)[Work::kCounts], const Work& work
          costs[6] * work.aliased;
 }
 
-// Returns the predicted time of oneDNN divided by the time below which a kernel must stay to be
-// used. The kernel is faster if this is above 1.
-inline double PredictGain(KernelId kernel, const WorkPair& work) {
+// What the cost model predicts of a kernel.
+struct Prediction {
+  double time;  // Nanoseconds.
+  double gain;  // Above 1 if the kernel is faster than oneDNN by more than the error of the model.
+};
+
+inline Prediction Predict(KernelId kernel, const WorkPair& work) {
   const Costs& costs = kCosts[static_cast<int>(kernel)];
-  if (costs.margin == 0) return 0;  // The kernel was faster at no measured shape.
-  return PredictTime(costs.onednn, work.onednn) /
-         (PredictTime(costs.ours, work.ours) * costs.margin);
+  const double time = PredictTime(costs.ours, work.ours);
+  if (costs.margin == 0) return {time, 0};  // It was faster at too few measured shapes.
+  return {time, PredictTime(costs.onednn, work.onednn) / (time * costs.margin)};
 }
 
 // Whether matrix products are faster for some shape.

@@ -31,12 +31,11 @@ class ProductOp : public ReplacedOp {
     }
     Finish finish;
     if (!GetFinish(context, b.columns, &finish)) return absl::OkStatus();
-    const double gain =
-        transposed_
-            ? PredictGain(KernelId::transposed_product,
-                          CountTransposedProductWork(a.rows, a.columns, b.columns))
-            : PredictGain(KernelId::product, CountProductWork(a.rows, a.columns, b.columns));
-    if (!IsUsed(gain)) return absl::OkStatus();
+    const Prediction prediction =
+        transposed_ ? Predict(KernelId::transposed_product,
+                              CountTransposedProductWork(a.rows, a.columns, b.columns))
+                    : Predict(KernelId::product, CountProductWork(a.rows, a.columns, b.columns));
+    if (!IsUsed(prediction)) return absl::OkStatus();
     Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({a.rows, b.columns}), &out));
     *done = true;

@@ -62,8 +62,11 @@ class ReplacedOp : public tensorflow::OpKernel {
   // faster for their shapes, does nothing and leaves `*done` false.
   virtual absl::Status Computes(OpKernelContext* context, bool* done) const = 0;
 
-  // Whether a kernel with this predicted gain is used.
-  bool IsUsed(double gain) const { return always_ || gain > 1; }
+  // Whether the kernel with this prediction is used.
+  bool IsUsed(const Prediction& prediction) const { return always_ || prediction.gain > 1; }
+
+  // Whether all shapes are computed that this library can compute, by Winograd convolution if it can.
+  bool always() const { return always_; }
 
   // Returns the definition of the op that was replaced.
   const tensorflow::NodeDef& before() const { return original_def_; }
