@@ -29,12 +29,12 @@ inline constexpr Costs kCostsAvx2[] = {
     // filter_gradient: error 24%; faster for 62 of 69 shapes, used for 43 (slower: 0); gain 1.630 of 1.802
     {{1388, 0.01947, 0.3706, 0.1912, 0.08382, 0.06951, 0},
      {3.255e+04, 0.02438, 0.08026, 0.1747, 0.6523, 0, 0}, 1.269},
-    // square_outputs: error 12%; faster for 35 of 56 shapes, used for 35 (slower: 2, worst 0.78); gain 1.276 of 1.288
-    {{2235, 0.02563, 0.05371, 0.0438, 0.09381, 0.8068, 0},
-     {6762, 0.01894, 0.01489, 0.2429, 0.2996, 0, 0}, 1.131},
-    // square_input_gradient: error 17%; faster for 37 of 56 shapes, used for 33 (slower: 2, worst 0.72); gain 1.239 of 1.264
-    {{1937, 0.02335, 0.07065, 0.09102, 0.3269, 0.6126, 0},
-     {4286, 0.01845, 0.08979, 0.4094, 0.4779, 0, 0}, 1.180},
+    // square_outputs: error 16%; faster for 35 of 56 shapes, used for 31 (slower: 0); gain 1.278 of 1.288
+    {{0, 0.0182, 0.1689, 0.1215, 0.3594, 0.2098, 0},
+     {6762, 0.01894, 0.01489, 0.2429, 0.2996, 0, 0}, 1.173},
+    // square_input_gradient: error 15%; faster for 37 of 56 shapes, used for 28 (slower: 0); gain 1.235 of 1.264
+    {{0, 0.01666, 0.1313, 0.2066, 0.5851, 0.1481, 0},
+     {4286, 0.01845, 0.08979, 0.4094, 0.4779, 0, 0}, 1.159},
     // square_filter_gradient: error 17%; faster for 50 of 56 shapes, used for 44 (slower: 1, worst 0.81); gain 1.763 of 1.873
     {{1931, 0.02227, 0.1071, 0.227, 0.1415, 0.337, 0},
      {3.14e+04, 0.02717, 0, 0, 0.3102, 0, 0}, 1.187},
@@ -60,12 +60,12 @@ inline constexpr Costs kCostsAvx512[] = {
     // filter_gradient: error 14%; faster for 50 of 70 shapes, used for 32 (slower: 0); gain 1.395 of 1.455
     {{1323, 0.01842, 0.2602, 0.1787, 0.04677, 0.09006, 0},
      {2.712e+04, 0.01964, 0.04778, 0.1179, 0.3792, 0, 0}, 1.150},
-    // square_outputs: error 16%; faster for 37 of 56 shapes, used for 30 (slower: 0); gain 1.234 of 1.258
-    {{2407, 0.0236, 0.02904, 0.05459, 0.02328, 0.5418, 0},
-     {4381, 0.01694, 0, 0.3614, 0.2669, 0, 0}, 1.172},
-    // square_input_gradient: error 18%; faster for 33 of 56 shapes, used for 27 (slower: 1, worst 0.95); gain 1.164 of 1.202
-    {{0, 0.02169, 0.01162, 0.1149, 0.3544, 0.3359, 0},
-     {3283, 0.01689, 0.1885, 0.202, 0.4992, 0, 0}, 1.201},
+    // square_outputs: error 13%; faster for 37 of 56 shapes, used for 29 (slower: 0); gain 1.227 of 1.258
+    {{0, 0.01625, 0.2021, 0.1386, 0.1897, 0.2297, 0},
+     {4381, 0.01694, 0, 0.3614, 0.2669, 0, 0}, 1.142},
+    // square_input_gradient: error 20%; faster for 33 of 56 shapes, used for 22 (slower: 0); gain 1.150 of 1.202
+    {{0, 0.01647, 0.08726, 0.1985, 0.4707, 0.156, 0},
+     {3283, 0.01689, 0.1885, 0.202, 0.4992, 0, 0}, 1.217},
     // square_filter_gradient: error 13%; faster for 48 of 56 shapes, used for 40 (slower: 0); gain 1.482 of 1.541
     {{3127, 0.02382, 0.02718, 0.1167, 0.02948, 0.365, 0},
      {2.295e+04, 0.01997, 0, 0.1966, 0.3524, 0, 0}, 1.140},

@@ -21,6 +21,7 @@
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_WINOGRAD_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_WINOGRAD_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tensorwright/compute/matrix.h"
@@ -197,6 +198,14 @@ class Tiles {
         columns_((of.columns.out + kAcross - 1) / kAcross) {}
 
   std::int64_t count() const { return of_.images * rows_ * columns_; }
+
+  // Returns the number of tiles for which WinogradOutputs reads the transformed filter once. Their
+  // transformed inputs stay in the L2 cache.
+  static std::int64_t PerBlock(std::int64_t channels) {
+    constexpr std::int64_t kBytes = 1 << 18;
+    const std::int64_t bytes = Scheme::kPositions * channels * sizeof(float);
+    return std::clamp<std::int64_t>(kBytes / bytes / kTileRows, 1, 48 / kTileRows) * kTileRows;
+  }
 
   Tile At(std::int64_t index) const {
     return {index / columns_ / rows_, index / columns_ % rows_, index % columns_};

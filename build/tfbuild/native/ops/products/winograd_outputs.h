@@ -45,6 +45,7 @@ class WinogradOutputs {
                   const Finish& finish, float* transformed, float* output)
       : of_(of),
         tiles_(of),
+        tiles_per_block_(Tiles<Scheme>::PerBlock(of.channels)),
         input_(input),
         filter_(filter),
         is_rotated_(is_rotated),
@@ -78,23 +79,23 @@ class WinogradOutputs {
   }
 
   // Returns the number of blocks of tiles of phase 2.
-  std::int64_t blocks() const { return (tiles_.count() + TilesPerBlock() - 1) / TilesPerBlock(); }
+  std::int64_t blocks() const { return (tiles_.count() + tiles_per_block_ - 1) / tiles_per_block_; }
 
   // Computes the outputs of the blocks of tiles [first, last).
   void Compute(std::int64_t first, std::int64_t last) const {
-    const std::int64_t tiles_per_block = TilesPerBlock(), step = of_.channels + kLanes;
-    float* left = GetScratch(kPositions * tiles_per_block * step);
+    const std::int64_t step = of_.channels + kLanes;
+    float* left = GetScratch(kPositions * tiles_per_block_ * step);
     for (std::int64_t block = first; block < last; ++block) {
-      const std::int64_t start = block * tiles_per_block,
-                         count = std::min(tiles_per_block, tiles_.count() - start);
+      const std::int64_t start = block * tiles_per_block_,
+                         count = std::min(tiles_per_block_, tiles_.count() - start);
       Tile tile = tiles_.At(start);
       for (std::int64_t row = 0; row < count; ++row, tiles_.Next(&tile)) {
-        TransformInputs(tile, left + row * step, tiles_per_block * step);
+        TransformInputs(tile, left + row * step, tiles_per_block_ * step);
       }
       for (std::int64_t panel = 0; panel < of_.panels(); ++panel) {
         tile = tiles_.At(start);
         for (std::int64_t row = 0; row < count; row += kTileRows) {
-          Multiply(left + row * step, step, tiles_per_block * step, panel,
+          Multiply(left + row * step, step, tiles_per_block_ * step, panel,
                    std::min<std::int64_t>(kTileRows, count - row), &tile);
         }
       }
@@ -102,14 +103,6 @@ class WinogradOutputs {
   }
 
  private:
-  // Returns the number of tiles of a block. Their transformed inputs stay in the L2 cache, and each
-  // panel is read once for all of them.
-  std::int64_t TilesPerBlock() const {
-    constexpr std::int64_t kBytes = 1 << 18;
-    const std::int64_t bytes = kPositions * of_.channels * sizeof(float);
-    return std::clamp<std::int64_t>(kBytes / bytes / kTileRows, 1, 48 / kTileRows) * kTileRows;
-  }
-
   // Returns the transformed filter at one position, for one panel.
   float* Right(std::int64_t panel, int position) const {
     return transformed_ + (panel * kPositions + position) * (of_.channels + 1) * kPanel;
@@ -219,6 +212,7 @@ class WinogradOutputs {
 
   const Convolution of_;
   const Tiles<Scheme> tiles_;
+  const std::int64_t tiles_per_block_;
   const float* const input_;
   const float* const filter_;
   const bool is_rotated_;

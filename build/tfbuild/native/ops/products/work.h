@@ -49,7 +49,7 @@ struct Work {
   double inputs;    // Elements of the left matrix or of the images.
   double outputs;   // Elements of the product, or of the outputs or their gradient.
   double filters;   // Elements of the right matrix or of the filter.
-  double uncached;  // Elements of the right matrix or of the filter beyond the L2 cache.
+  double uncached;  // Elements of it beyond the L2 cache, each time that they are read.
   double aliased;   // Multiplications that are slow because rows of a matrix share cache sets.
 };
 
@@ -145,26 +145,31 @@ inline WorkPair CountTransposedProductWork(std::int64_t rows, std::int64_t depth
           CountOneDnnProductWork(rows, depth, columns, true)};
 }
 
-// The work of WinogradOutputs and, nearly, of WinogradGradient.
+// The work of WinogradOutputs and, nearly, of WinogradGradient, which computes the filter in blocks
+// that fit in the L2 cache. WinogradOutputs reads the whole filter for each block of tiles.
 template <class Scheme>
-WorkPair CountWinogradWork(const Convolution& of) {
-  const double tiles = static_cast<double>(Tiles<Scheme>(of).count()) * Scheme::kPositions,
-               channels = of.channels, filters = RoundUp(of.filters, kPanel);
-  return {{1, tiles * channels * filters, tiles * channels, tiles * filters,
-           Scheme::kPositions * channels * filters,
-           CountUncached(Scheme::kPositions * channels * filters), 0},
+WorkPair CountWinogradWork(const Convolution& of, bool makes_filter) {
+  const std::int64_t count = Tiles<Scheme>(of).count(),
+                     block = Tiles<Scheme>::PerBlock(of.channels),
+                     passes = makes_filter ? 1 : (count + block - 1) / block;
+  const double tiles = static_cast<double>(count * Scheme::kPositions),
+               channels = static_cast<double>(of.channels), filters = RoundUp(of.filters, kPanel),
+               transformed = Scheme::kPositions * channels * filters;
+  return {{1, tiles * channels * filters, tiles * channels, tiles * filters, transformed,
+           CountUncached(transformed) * static_cast<double>(passes), 0},
           CountDirectWork(of)};
 }
 
 // The kernels of Winograd convolution for one op.
 struct WinogradKernels {
   KernelId square, line;
+  bool makes_filter = false;
 };
 inline constexpr WinogradKernels kOutputs = {KernelId::square_outputs, KernelId::line_outputs},
                                  kInputGradient = {KernelId::square_input_gradient,
                                                    KernelId::line_input_gradient},
                                  kFilterGradient = {KernelId::square_filter_gradient,
-                                                    KernelId::line_filter_gradient};
+                                                    KernelId::line_filter_gradient, true};
 
 // Calls run(scheme, kernel, work) with the Winograd scheme that can compute the convolution.
 // Returns false if there is none.
@@ -173,7 +178,7 @@ bool WithScheme(const Convolution& of, const WinogradKernels& kernels, const Run
   const auto with = [&](auto scheme, KernelId kernel) {
     using Scheme = decltype(scheme);
     if (!Scheme::Serves(of)) return false;
-    run(scheme, kernel, CountWinogradWork<Scheme>(of));
+    run(scheme, kernel, CountWinogradWork<Scheme>(of, kernels.makes_filter));
     return true;
   };
   return with(SquareTiles{}, kernels.square) || with(LineTiles<3>{}, kernels.line) ||
