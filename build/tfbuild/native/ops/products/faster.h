@@ -4,10 +4,10 @@
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_FASTER_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_FASTER_H_
 
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
-#include "tensorflow/core/platform/cpu_info.h"
 #include "tensorwright/ops/products/costs.h"
 #include "tensorwright/ops/products/work.h"
 
@@ -27,35 +27,30 @@ inline double PredictTime(const double (&costs)[Work::kCounts], const Work& work
          costs[6] * work.aliased;
 }
 
-// What the cost model predicts of a kernel.
+// What the cost model predicts for a kernel with one thread, in nanoseconds. The times of oneDNN are
+// multiplied by less than 1, so that the kernel is only used if it is faster by more than the error
+// of the model. `onednn` is 0 if the kernel was faster at too few measured shapes.
 struct Prediction {
-  double time;  // Nanoseconds.
-  double gain;  // Above 1 if the kernel is faster than oneDNN by more than the error of the model.
+  double ours, onednn;
+
+  // Whether the kernel is faster with this number of threads. The kernel has `parts` parts that
+  // threads can share. oneDNN can use all threads.
+  bool IsFaster(std::int64_t parts, std::int64_t threads) const {
+    const double rounds = static_cast<double>((parts + threads - 1) / threads);
+    return ours * rounds * static_cast<double>(threads) < onednn * static_cast<double>(parts);
+  }
 };
 
 inline Prediction Predict(KernelId kernel, const WorkPair& work) {
   const Costs& costs = kCosts[static_cast<int>(kernel)];
-  const double time = PredictTime(costs.ours, work.ours);
-  if (costs.margin == 0) return {time, 0};  // It was faster at too few measured shapes.
-  return {time, PredictTime(costs.onednn, work.onednn) / (time * costs.margin)};
+  const double onednn = PredictTime(costs.onednn, work.onednn);
+  return {PredictTime(costs.ours, work.ours), costs.margin == 0 ? 0 : onednn / costs.margin};
 }
 
 // Whether matrix products are faster for some shape.
 constexpr bool kProductsAreFaster =
     kCosts[static_cast<int>(KernelId::product)].margin > 0 ||
     kCosts[static_cast<int>(KernelId::transposed_product)].margin > 0;
-
-// Whether oneDNN uses wider vectors here than this library, and than when the two were compared.
-// This is so for a library for AVX2 on a CPU with AVX-512, unless ONEDNN_MAX_CPU_ISA limits oneDNN.
-inline bool HasWiderVectors() {
-  if constexpr (kHasAvx512) return false;
-  const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
-  const std::string name = most == nullptr ? "" : most;
-  const auto begins_with = [&](const char* word) { return name.rfind(word, 0) == 0; };
-  const bool capped =
-      name == "SSE41" || (begins_with("AVX") && !begins_with("AVX512") && !begins_with("AVX10"));
-  return !capped && tensorflow::port::TestCPUFeature(tensorflow::port::AVX512F);
-}
 
 }  // namespace tensorwright
 

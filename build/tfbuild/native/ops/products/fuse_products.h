@@ -20,6 +20,7 @@
 #include "tensorwright/ops/products/events.h"
 #include "tensorwright/ops/products/faster.h"
 #include "tensorwright/ops/products/product_op.h"
+#include "tensorwright/ops/products/wider.h"
 
 namespace tensorwright {
 namespace {

@@ -206,6 +206,11 @@ class Tiles {
     const std::int64_t bytes = Scheme::kPositions * channels * sizeof(float);
     return std::clamp<std::int64_t>(kBytes / bytes / kTileRows, 1, 48 / kTileRows) * kTileRows;
   }
+  // Returns the number of such blocks of tiles.
+  std::int64_t blocks() const {
+    const std::int64_t size = PerBlock(of_.channels);
+    return (count() + size - 1) / size;
+  }
 
   Tile At(std::int64_t index) const {
     return {index / columns_ / rows_, index / columns_ % rows_, index % columns_};

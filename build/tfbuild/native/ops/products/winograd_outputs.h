@@ -79,7 +79,7 @@ class WinogradOutputs {
   }
 
   // Returns the number of blocks of tiles of phase 2.
-  std::int64_t blocks() const { return (tiles_.count() + tiles_per_block_ - 1) / tiles_per_block_; }
+  std::int64_t blocks() const { return tiles_.blocks(); }
 
   // Computes the outputs of the blocks of tiles [first, last).
   void Compute(std::int64_t first, std::int64_t last) const {

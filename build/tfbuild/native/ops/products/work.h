@@ -149,10 +149,9 @@ inline WorkPair CountTransposedProductWork(std::int64_t rows, std::int64_t depth
 // that fit in the L2 cache. WinogradOutputs reads the whole filter for each block of tiles.
 template <class Scheme>
 WorkPair CountWinogradWork(const Convolution& of, bool makes_filter) {
-  const std::int64_t count = Tiles<Scheme>(of).count(),
-                     block = Tiles<Scheme>::PerBlock(of.channels),
-                     passes = makes_filter ? 1 : (count + block - 1) / block;
-  const double tiles = static_cast<double>(count * Scheme::kPositions),
+  const Tiles<Scheme> all(of);
+  const std::int64_t passes = makes_filter ? 1 : all.blocks();
+  const double tiles = static_cast<double>(all.count() * Scheme::kPositions),
                channels = static_cast<double>(of.channels), filters = RoundUp(of.filters, kPanel),
                transformed = Scheme::kPositions * channels * filters;
   return {{1, tiles * channels * filters, tiles * channels, tiles * filters, transformed,

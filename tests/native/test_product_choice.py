@@ -1,0 +1,93 @@
+"""The choice between kernels of products and oneDNN, by the cost model of the kernel library."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import pytest
+from tests.builders.compiled_code import library
+from tests.builders.own_cpu import own_cpu
+
+from tfcore import settings
+
+pytestmark = pytest.mark.toolchain
+
+SOURCE = """
+#include "tensorwright/ops/products/faster.h"
+using namespace tensorwright;
+extern "C" int is_faster(double ours, double onednn, std::int64_t parts, std::int64_t threads) {
+  return Prediction{ours, onednn}.IsFaster(parts, threads);
+}
+// Whether Winograd convolution is faster on one thread, for images of size x size, padding SAME.
+extern "C" int is_layer_faster(std::int64_t images, std::int64_t size, std::int64_t channels,
+                               std::int64_t filters) {
+  const Convolution of = {images, channels, filters, {size, size, 3, 1, 1, 1},
+                          {size, size, 3, 1, 1, 1}};
+  bool faster = false;
+  WithScheme(of, kOutputs, [&](auto, KernelId kernel, const WorkPair& work) {
+    faster = Predict(kernel, work).IsFaster(1, 1);
+  });
+  return faster;
+}
+extern "C" int is_product_faster(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
+  return Predict(KernelId::product, CountProductWork(rows, depth, columns)).IsFaster(1, 1);
+}
+"""
+INSTRUCTIONS = {"avx2": ("-mavx2", "-mfma"), "avx512": ("-mavx512f", "-mfma")}
+
+
+def compiled(folder: Path, instructions: str) -> ctypes.CDLL:
+    """Compile the model. Skips the test if this CPU lacks the instructions."""
+    if (
+        not {flag.removeprefix("-m") for flag in INSTRUCTIONS[instructions]}
+        <= own_cpu().cpu.features
+    ):
+        pytest.skip(f"this CPU has no {instructions}")
+    (folder / "tensorwright").symlink_to(settings.ROOT / "build/tfbuild/native")
+    options = (*INSTRUCTIONS[instructions], "-O0", "-std=c++17", f"-I{folder}")
+    native = ctypes.CDLL(str(library(folder, "choice", SOURCE, *options, "-lstdc++", kind="cc")))
+    native.is_faster.argtypes = (ctypes.c_double, ctypes.c_double, ctypes.c_int64, ctypes.c_int64)
+    native.is_layer_faster.argtypes = (ctypes.c_int64,) * 4
+    native.is_product_faster.argtypes = (ctypes.c_int64,) * 3
+    return native
+
+
+@pytest.fixture(scope="module", params=INSTRUCTIONS)
+def native(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> ctypes.CDLL:
+    return compiled(tmp_path_factory.mktemp("choice"), request.param)
+
+
+@pytest.mark.parametrize(
+    ("parts", "threads", "used"),
+    [(1, 1, True), (8, 2, True), (3, 2, False), (1, 2, False), (5, 16, False), (32, 16, True)],
+)
+def test_parts_that_leave_threads_idle_count(
+    native: ctypes.CDLL, parts: int, threads: int, *, used: bool
+) -> None:
+    """oneDNN takes 1.3 times as long on one thread."""
+    assert bool(native.is_faster(1.0, 1.3, parts, threads)) == used
+
+
+def test_layers_of_networks_are_winograd_convolutions(native: ctypes.CDLL) -> None:
+    for layer in ((32, 16, 64, 64), (32, 32, 32, 32), (128, 26, 32, 64), (8, 8, 128, 128)):
+        assert native.is_layer_faster(*layer), layer
+
+
+def test_layers_whose_filter_is_read_from_memory_are_not(tmp_path: Path) -> None:
+    """Measured with AVX2 on a Zen 4: the first took 1.7 times as long as with oneDNN."""
+    native = compiled(tmp_path, "avx2")
+    for layer in ((1, 16, 640, 640), (8, 2, 512, 512), (4, 8, 1280, 1280)):
+        assert not native.is_layer_faster(*layer), layer
+
+
+def test_products_with_avx512_are_onednns(tmp_path: Path) -> None:
+    native = compiled(tmp_path, "avx512")
+    assert not any(native.is_product_faster(rows, 512, 512) for rows in (1, 64, 128, 4096))
+
+
+def test_products_with_avx2_are_ours_where_rows_share_cache_sets(tmp_path: Path) -> None:
+    """oneDNN reads the right matrix in place; rows of 2 KiB lie in few cache sets."""
+    native = compiled(tmp_path, "avx2")
+    assert native.is_product_faster(128, 512, 512)
+    assert not native.is_product_faster(128, 512, 500)
