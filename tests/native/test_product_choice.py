@@ -16,9 +16,6 @@ pytestmark = pytest.mark.toolchain
 SOURCE = """
 #include "tensorwright/ops/products/faster.h"
 using namespace tensorwright;
-extern "C" int is_faster(double ours, double onednn, std::int64_t parts, std::int64_t threads) {
-  return Prediction{ours, onednn}.IsFaster(parts, threads);
-}
 // Whether Winograd convolution is faster on one thread, for images of size x size, padding SAME.
 extern "C" int is_layer_faster(std::int64_t images, std::int64_t size, std::int64_t channels,
                                std::int64_t filters) {
@@ -26,12 +23,12 @@ extern "C" int is_layer_faster(std::int64_t images, std::int64_t size, std::int6
                           {size, size, 3, 1, 1, 1}};
   bool faster = false;
   WithScheme(of, kOutputs, [&](auto, KernelId kernel, const WorkPair& work) {
-    faster = Predict(kernel, work).IsFaster(1, 1);
+    faster = Predict(kernel, work).IsFaster();
   });
   return faster;
 }
 extern "C" int is_product_faster(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
-  return Predict(KernelId::product, CountProductWork(rows, depth, columns)).IsFaster(1, 1);
+  return Predict(KernelId::product, CountProductWork(rows, depth, columns)).IsFaster();
 }
 """
 INSTRUCTIONS = {"avx2": ("-mavx2", "-mfma"), "avx512": ("-mavx512f", "-mfma")}
@@ -47,7 +44,6 @@ def compiled(folder: Path, instructions: str) -> ctypes.CDLL:
     (folder / "tensorwright").symlink_to(settings.ROOT / "build/tfbuild/native")
     options = (*INSTRUCTIONS[instructions], "-O0", "-std=c++17", f"-I{folder}")
     native = ctypes.CDLL(str(library(folder, "choice", SOURCE, *options, "-lstdc++", kind="cc")))
-    native.is_faster.argtypes = (ctypes.c_double, ctypes.c_double, ctypes.c_int64, ctypes.c_int64)
     native.is_layer_faster.argtypes = (ctypes.c_int64,) * 4
     native.is_product_faster.argtypes = (ctypes.c_int64,) * 3
     return native
@@ -56,17 +52,6 @@ def compiled(folder: Path, instructions: str) -> ctypes.CDLL:
 @pytest.fixture(scope="module", params=INSTRUCTIONS)
 def native(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> ctypes.CDLL:
     return compiled(tmp_path_factory.mktemp("choice"), request.param)
-
-
-@pytest.mark.parametrize(
-    ("parts", "threads", "used"),
-    [(1, 1, True), (8, 2, True), (3, 2, False), (1, 2, False), (5, 16, False), (32, 16, True)],
-)
-def test_parts_that_leave_threads_idle_count(
-    native: ctypes.CDLL, parts: int, threads: int, *, used: bool
-) -> None:
-    """oneDNN takes 1.3 times as long on one thread."""
-    assert bool(native.is_faster(1.0, 1.3, parts, threads)) == used
 
 
 def test_layers_of_networks_are_winograd_convolutions(native: ctypes.CDLL) -> None:

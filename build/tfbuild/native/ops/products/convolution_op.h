@@ -89,8 +89,7 @@ class ConvolutionOpBase : public ReplacedOp {
                       bool* done) const {
     absl::Status status;
     WithScheme(of, kernels, [&](auto scheme, KernelId kernel, const WorkPair& work) {
-      const std::int64_t parts = Tiles<decltype(scheme)>(of).blocks();
-      if (!IsUsed(context, Predict(kernel, work), parts)) return;
+      if (!IsUsed(Predict(kernel, work))) return;
       *done = true;
       using Outputs = WinogradOutputs<decltype(scheme)>;
       Tensor room, *output = nullptr;
@@ -213,21 +212,17 @@ class FilterGradientOp : public ConvolutionOpBase {
         !GetConvolution(input.shape(), shape, back.shape(), &of)) {
       return absl::OkStatus();
     }
-    const std::int64_t threads = Threads(context);
     Prediction faster = Predict(KernelId::filter_gradient, CountFilterGradientWork(of));
-    std::int64_t parts = SplitIntoParts(of, threads).size();
     if (of.rows.dilation != 1 || of.columns.dilation != 1) faster.onednn = 0;  // Not measured.
     bool filtered = false;
-    WithScheme(of, kFilterGradient, [&](auto scheme, KernelId kernel, const WorkPair& work) {
+    WithScheme(of, kFilterGradient, [&](auto, KernelId kernel, const WorkPair& work) {
       const Prediction winograd = Predict(kernel, work);
       // FilterGradient was not measured against oneDNN for these filters.
       faster.onednn = winograd.onednn;
       filtered = always() || winograd.ours <= faster.ours;
-      if (!filtered) return;
-      faster = winograd;
-      parts = WinogradGradient<decltype(scheme)>::CountParts(of, threads);
+      if (filtered) faster = winograd;
     });
-    if (!IsUsed(context, faster, parts)) return absl::OkStatus();
+    if (!IsUsed(faster)) return absl::OkStatus();
     Tensor *filter = nullptr, *bias = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &filter));
     if (context->num_outputs() > 1) {
@@ -238,7 +233,7 @@ class FilterGradientOp : public ConvolutionOpBase {
     float *to = filter->flat<float>().data(),
           *sums = bias == nullptr ? nullptr : bias->flat<float>().data();
     if (filtered) return Filter(context, of, in, out, to, sums);
-    ShareGradient(context, threads, FilterGradient(of, in, out, to, sums));
+    ShareGradient(context, Threads(context), FilterGradient(of, in, out, to, sums));
     return absl::OkStatus();
   }
 

@@ -4,7 +4,6 @@
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_FASTER_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_FASTER_H_
 
-#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -33,12 +32,8 @@ inline double PredictTime(const double (&costs)[Work::kCounts], const Work& work
 struct Prediction {
   double ours, onednn;
 
-  // Whether the kernel is faster with this number of threads. The kernel has `parts` parts that
-  // threads can share. oneDNN can use all threads.
-  bool IsFaster(std::int64_t parts, std::int64_t threads) const {
-    const double rounds = static_cast<double>((parts + threads - 1) / threads);
-    return ours * rounds * static_cast<double>(threads) < onednn * static_cast<double>(parts);
-  }
+  // The number of threads does not matter: it must not change the result.
+  bool IsFaster() const { return ours < onednn; }
 };
 
 inline Prediction Predict(KernelId kernel, const WorkPair& work) {

@@ -31,22 +31,17 @@ class ProductOp : public ReplacedOp {
     }
     Finish finish;
     if (!GetFinish(context, b.columns, &finish)) return absl::OkStatus();
-    const Convolution sums = ConvolutionOfTransposed(a.rows, a.columns, b.columns);
-    const bool used =
-        transposed_
-            ? IsUsed(context,
-                     Predict(KernelId::transposed_product,
-                             CountTransposedProductWork(a.rows, a.columns, b.columns)),
-                     SplitIntoParts(sums, Threads(context)).size())
-            : IsUsed(context,
-                     Predict(KernelId::product, CountProductWork(a.rows, a.columns, b.columns)),
-                     sums.panels());
-    if (!used) return absl::OkStatus();
+    const Prediction prediction =
+        transposed_ ? Predict(KernelId::transposed_product,
+                              CountTransposedProductWork(a.rows, a.columns, b.columns))
+                    : Predict(KernelId::product, CountProductWork(a.rows, a.columns, b.columns));
+    if (!IsUsed(prediction)) return absl::OkStatus();
     Tensor* out = nullptr;
     TF_RETURN_IF_ERROR(context->allocate_output(0, TensorShape({a.rows, b.columns}), &out));
     *done = true;
     float* to = out->flat<float>().data();
     if (transposed_) {
+      const Convolution sums = ConvolutionOfTransposed(a.rows, a.columns, b.columns);
       ShareGradient(context, Threads(context), FilterGradient(sums, a.data, b.data, to, nullptr));
     } else {
       const Product product(a, b, finish, to);

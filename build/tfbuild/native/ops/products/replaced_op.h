@@ -62,10 +62,8 @@ class ReplacedOp : public tensorflow::OpKernel {
   // faster for their shapes, does nothing and leaves `*done` false.
   virtual absl::Status Computes(OpKernelContext* context, bool* done) const = 0;
 
-  // Whether the kernel with this prediction is used. Threads can share its `parts` parts.
-  bool IsUsed(OpKernelContext* context, const Prediction& prediction, std::int64_t parts) const {
-    return always_ || prediction.IsFaster(parts, Threads(context));
-  }
+  // Whether the kernel with this prediction is used.
+  bool IsUsed(const Prediction& prediction) const { return always_ || prediction.IsFaster(); }
 
   // Whether all shapes are computed that this library can compute, by Winograd convolution if it can.
   bool always() const { return always_; }

@@ -58,7 +58,8 @@ class WinogradGradient {
       : of_(of),
         tiles_(of),
         channel_blocks_(Blocks(of.channels)),
-        filter_blocks_(FilterBlocks(of, threads)),
+        filter_blocks_(
+            std::clamp(threads / kTall / channel_blocks_, Blocks(of.filters), of.panels())),
         input_(input),
         output_gradient_(back),
         sums_(sums),
@@ -74,9 +75,6 @@ class WinogradGradient {
   // Returns the number of parts of phase 1. A part is one row of the transformed tiles, for one
   // block of channels and one of filters.
   std::int64_t parts() const { return kTall * channel_blocks_ * filter_blocks_; }
-  static std::int64_t CountParts(const Convolution& of, std::int64_t threads) {
-    return kTall * Blocks(of.channels) * FilterBlocks(of, threads);
-  }
 
   // Computes the parts [first, last) of phase 1. Rows of the same block are computed together, so
   // that memory is read once for them.
@@ -124,9 +122,6 @@ class WinogradGradient {
   }
   // Returns the number of blocks of `count` channels or filters.
   static std::int64_t Blocks(std::int64_t count) { return (count + kMost - 1) / kMost; }
-  static std::int64_t FilterBlocks(const Convolution& of, std::int64_t threads) {
-    return std::clamp(threads / kTall / Blocks(of.channels), Blocks(of.filters), of.panels());
-  }
   // Returns block number `block` of `blocks` of [0, all). Blocks start at multiples of kPanel.
   static Some Range(std::int64_t all, std::int64_t block, std::int64_t blocks) {
     const std::int64_t panels = (all + kPanel - 1) / kPanel;
