@@ -97,11 +97,15 @@ class FunctionCopies {
     if (own.empty()) own = library_.UniqueFunctionName(prefix);
     copy.mutable_signature()->set_name(own);
     status_.Update(library_.AddFunctionDef(copy));
-    status_.Update(graph_.mutable_flib_def()->AddFunctionDef(copy));
+    // In an extended session, the graph looks functions up in the library, as ops.
+    const tensorflow::OpDef* registered = nullptr;
+    if (!graph_.flib_def().default_registry()->LookUpOpDef(own, &registered).ok()) {
+      status_.Update(graph_.mutable_flib_def()->AddFunctionDef(copy));
+    }
     return names_[name] = own;
   }
 
-  tensorflow::Graph& graph_;  // Has a copy of the library.
+  tensorflow::Graph& graph_;  // Has a copy of the library, or looks functions up in it.
   tensorflow::FunctionLibraryDefinition& library_;
   const std::set<std::string>& excluded_;
   const Change& change_;
