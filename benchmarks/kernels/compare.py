@@ -140,8 +140,8 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_options()
-    timed = shapes.draw_shapes() if options.drawn else shapes.read_shapes(options.shapes)
     try:
+        timed = shapes.draw_shapes() if options.drawn else shapes.read_shapes(options.shapes)
         with tempfile.TemporaryDirectory() as folder:
             arms = create_arms(options.wheel, everything=options.drawn, isa=options.isa)
             found = measure(timed, arms, options.threads, options.launches, Path(folder))

@@ -20,7 +20,7 @@ from scipy import optimize
 
 from kernels.shapes import Shape, read_shapes
 from tfcore.cpus.compilers import find_compiler
-from tfcore.errors import TensorwrightError
+from tfcore.errors import RecordError, TensorwrightError
 from tfcore.run import run
 
 FOLDER = Path(__file__).parent
@@ -32,6 +32,8 @@ MARGIN_ERRORS = 1.0
 """A kernel is used if its predicted advantage is above this many standard errors."""
 LEAST_SAVING = 0.02
 """A kernel that would save less of the time of the measured shapes is not used."""
+_FEWEST = 2 * 7
+"""The fewest shapes for a fit of 7 constants."""
 _NORMAL_MEDIAN = 1.4826
 """Standard deviation of a normal distribution, divided by its median absolute deviation."""
 _SLOWER = 0.99
@@ -161,10 +163,18 @@ def fit_kernel(timings: Sequence[Timing]) -> Fit:
 
 
 def fit_class(name: str) -> tuple[str, dict[str, Fit]]:
-    """Return the CPU that the times of a class were measured on, and the fit of each kernel."""
+    """Return the CPU that the times of a class were measured on, and the fit of each kernel.
+
+    Raises RecordError if the file does not have the times of every kernel.
+    """
     path = FOLDER / f"{name.lower()}.csv"
     title = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
     timings = read_timings(path, count_work(read_shapes(path), CLASSES[name]))
+    if missing := [kernel for kernel, shapes in timings.items() if len(shapes) < _FEWEST]:
+        raise RecordError(
+            f"{path} has too few times of {', '.join(missing)}",
+            hint="Write it with compare.py --drawn",
+        )
     fits = {kernel: fit_kernel(shapes) for kernel, shapes in timings.items()}
     return title, fits
 
@@ -220,13 +230,12 @@ def _render_numbers(numbers: Array) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=COSTS, help="default: costs.h of the library")
-    options = parser.parse_args()
+    parser.parse_args()
     try:
         fitted = {name: fit_class(name) for name in CLASSES}
     except (TensorwrightError, OSError) as error:
         sys.exit(f"error: {error}")
-    options.out.write_text(render_header(fitted), encoding="utf-8")
+    COSTS.write_text(render_header(fitted), encoding="utf-8")
     for title, fits in fitted.values():
         sys.stdout.write(f"{title}\n")
         for kernel, fit in fits.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tfbench.inside.call_sites import CallSite, CallSiteInput
+from tfcore.errors import RecordError
 
 _FLOAT = 1
 """DT_FLOAT in TensorFlow's types.proto."""
@@ -97,10 +98,16 @@ def _create_site(
 
 
 def read_shapes(path: Path) -> tuple[Shape, ...]:
-    """Read the shapes of a CSV file; its other columns and lines with # are ignored."""
+    """Read the shapes of a CSV file; its other columns and lines with # are ignored.
+
+    Raises RecordError for a file without shapes, OSError.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         lines = (line for line in file if not line.startswith("#"))
-        return tuple(parse_shape(row) for row in csv.DictReader(lines))
+        try:
+            return tuple(parse_shape(row) for row in csv.DictReader(lines))
+        except (KeyError, TypeError, ValueError) as error:
+            raise RecordError(f"{path} is not a table of shapes ({error})") from error
 
 
 def parse_shape(row: dict[str, str]) -> Shape:

@@ -17,8 +17,7 @@ namespace {
 void Print(KernelId kernel, const WorkPair& work) {
   std::cout << kKernelNames[static_cast<int>(kernel)];
   for (const Work& part : {work.ours, work.onednn}) {
-    std::cout << ' ' << part.calls << ' ' << part.products << ' ' << part.inputs << ' '
-              << part.outputs << ' ' << part.filters << ' ' << part.uncached << ' ' << part.aliased;
+    for (const double count : part.list()) std::cout << ' ' << count;
   }
   std::cout << '\n';
 }

@@ -21,9 +21,10 @@ inline bool AlwaysReplacesProducts() {
 
 // Returns the nanoseconds that `work` takes.
 inline double PredictTime(const double (&costs)[Work::kCounts], const Work& work) {
-  return costs[0] * work.calls + costs[1] * work.products + costs[2] * work.inputs +
-         costs[3] * work.outputs + costs[4] * work.filters + costs[5] * work.uncached +
-         costs[6] * work.aliased;
+  const auto counts = work.list();
+  double time = 0;
+  for (int i = 0; i < Work::kCounts; ++i) time += costs[i] * counts[i];
+  return time;
 }
 
 // What the cost model predicts for a kernel with one thread, in nanoseconds. The times of oneDNN are
@@ -41,6 +42,8 @@ inline Prediction Predict(KernelId kernel, const WorkPair& work) {
   const double onednn = PredictTime(costs.onednn, work.onednn);
   return {PredictTime(costs.ours, work.ours), costs.margin == 0 ? 0 : onednn / costs.margin};
 }
+
+static_assert(sizeof(kCosts) / sizeof(Costs) == sizeof(kKernelNames) / sizeof(*kKernelNames));
 
 // Whether matrix products are faster for some shape.
 constexpr bool kProductsAreFaster =

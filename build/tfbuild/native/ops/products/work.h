@@ -5,6 +5,7 @@
 #define TENSORWRIGHT_OPS_PRODUCTS_WORK_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "tensorwright/compute/matrix.h"
@@ -51,6 +52,10 @@ struct Work {
   double filters;   // Elements of the right matrix or of the filter.
   double uncached;  // Elements of it beyond the L2 cache, each time that they are read.
   double aliased;   // Multiplications that are slow because rows of a matrix share cache sets.
+
+  std::array<double, kCounts> list() const {
+    return {calls, products, inputs, outputs, filters, uncached, aliased};
+  }
 };
 
 // The work of a kernel and of the oneDNN kernel that it replaces.
@@ -100,7 +105,8 @@ inline WorkPair CountProductWork(std::int64_t rows, std::int64_t depth, std::int
           CountOneDnnProductWork(rows, depth, columns, false)};
 }
 
-// The work of oneDNN's direct convolution and of its gradients. A vector has kLanes filters.
+// The work of oneDNN's direct convolution and of its gradients. A vector has kLanes filters. Counting
+// uncached elements did not make predictions better.
 inline Work CountDirectWork(const Convolution& of) {
   // A convolution that computes the gradient of the inputs has zeros around its inputs, which are
   // not multiplied.
@@ -115,6 +121,7 @@ inline Work CountDirectWork(const Convolution& of) {
           images * of.rows.in * of.columns.in * channels,
           outputs * filters,
           taps * channels * filters,
+          0,
           0};
 }
 
