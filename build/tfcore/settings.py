@@ -16,10 +16,12 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from tfcore import console
 from tfcore.console import format_size
@@ -155,12 +157,26 @@ def require_checkout(task: str) -> None:
         )
 
 
+def _try_lock(handle: IO[str]) -> bool:
+    """Lock a file. Try for half a second: a child that a killed process was just starting has
+    the lock until it executes its program.
+    """
+    for _ in range(10):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.05)
+        else:
+            return True
+    return False
+
+
 @contextlib.contextmanager
 def lock_folder(folder: Path, purpose: str, *, wait: bool = False) -> Iterator[None]:
     """Lock `folder` for one process.
 
-    If another process holds it, `wait` until that one has ended, or raise BusyError at once.
-    The kernel releases the lock when the process ends, so a killed run leaves nothing to
+    If another process holds it, `wait` until that one has ended, or raise BusyError after half
+    a second. The kernel releases the lock when the process ends, so a killed run leaves nothing to
     clean up. The lock is not reentrant: a process that takes it twice waits for itself. Raises
     DiskError if the folder cannot be written.
     """
@@ -170,16 +186,14 @@ def lock_folder(folder: Path, purpose: str, *, wait: bool = False) -> Iterator[N
     except OSError as error:
         raise DiskError(f"cannot write to {folder}: {error.strerror}") from error
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _try_lock(handle):
             handle.seek(0)
             holder = handle.read().strip() or f"another process is using {folder}"
             if not wait:
                 raise BusyError(
                     holder,
                     hint="Wait until it has finished, then run the same command again",
-                ) from None
+                )
             console.print_note(f"waiting: {holder}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         try:

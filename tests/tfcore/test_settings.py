@@ -75,7 +75,7 @@ def holder(folder: Path) -> subprocess.Popen[str]:
     return held
 
 
-def test_a_second_process_is_told_at_once_who_is_busy(tmp_path: Path) -> None:
+def test_a_second_process_is_told_soon_who_is_busy(tmp_path: Path) -> None:
     with holder(tmp_path) as held:
         started = time.monotonic()
         with (
@@ -87,11 +87,20 @@ def test_a_second_process_is_told_at_once_who_is_busy(tmp_path: Path) -> None:
         held.kill()
 
 
+def test_a_lock_that_ends_within_a_moment_is_not_reported(tmp_path: Path) -> None:
+    """The child that a killed process was starting holds its lock a moment longer."""
+    with holder(tmp_path) as held:
+        ending = threading.Timer(0.1, held.kill)
+        ending.start()
+        with lock_folder(tmp_path, "a build"):
+            assert held.wait(30) == -signal.SIGKILL
+
+
 def test_whoever_waits_gets_the_folder_when_its_holder_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with holder(tmp_path) as held:
-        ending = threading.Timer(0.3, held.kill)
+        ending = threading.Timer(1, held.kill)
         ending.start()
         with lock_folder(tmp_path, "a build", wait=True):
             assert held.wait(30) == -signal.SIGKILL
