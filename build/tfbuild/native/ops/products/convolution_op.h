@@ -42,7 +42,8 @@ class ConvolutionOpBase : public ReplacedOp {
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "strides", &strides_));
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "padding", &padding));
     same_ = padding == "SAME";
-    TryGetNodeAttr(before(), "dilations", &dilations_);
+    std::vector<std::int32_t> dilations;  // TryGetNodeAttr appends to a vector.
+    if (TryGetNodeAttr(before(), "dilations", &dilations)) dilations_ = dilations;
   }
 
  protected:
