@@ -32,8 +32,8 @@ MARGIN_ERRORS = 1.0
 """A kernel is used if its predicted advantage is above this many standard errors."""
 LEAST_SAVING = 0.02
 """A kernel that would save less of the time of the measured shapes is not used."""
-_FEWEST = 2 * 7
-"""The fewest shapes for a fit of 7 constants."""
+_FEWEST = 2 * 9
+"""The fewest shapes for a fit of 9 constants."""
 _NORMAL_MEDIAN = 1.4826
 """Standard deviation of a normal distribution, divided by its median absolute deviation."""
 _SLOWER = 0.99
@@ -125,7 +125,10 @@ def count_work(shapes: Sequence[Shape], flags: Sequence[str]) -> list[str]:
         source = FOLDER / "work.cc"
         options = ("-O1", "-std=c++17", *flags, f"-I{folder}")
         run([compiler.path, *options, source, "-o", program, "-lstdc++"])
-        names = ("op", "turned", "rows", "depth", "columns", "filters", "height", "width", "stride")
+        names = (
+            *("op", "turned", "rows", "depth", "columns", "filters", "height", "width", "stride"),
+            *("batch", "equation"),
+        )
         lines.write_text(
             "".join(
                 " ".join(str(getattr(shape, name)) for name in names) + "\n" for shape in shapes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,15 +21,25 @@ _DEEP = ((64, 320), (128, 768), (128, 768))
 _DEEPEST = ((64, 160), (384, 1024), (384, 1024))
 """Limits of 32 times the rows of an image, of channels and of filters, in deep layers."""
 _CONVOLUTIONS = ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter")
+_PRODUCTS = {"MatMul": ("transpose_a", "transpose_b"), "BatchMatMulV2": ("adj_x", "adj_y")}
+"""Attributes that transpose the left and the right matrix."""
+_PROJECTIONS = ("abc,cde->abde", "abde,cde->abc", "abde,abc->cde")
+_OUTPUT_PROJECTIONS = ("abcd,cde->abe", "abe,cde->abcd", "abe,abcd->cde")
+_ATTENTIONS = (
+    *("aecd,abcd->acbe", "acbe,aecd->abcd", "abcd,aecd->acbe"),
+    *("abcd,acbe->aecd", "acbe,abcd->aecd"),
+)
+"""The einsums of Keras's MultiHeadAttention and their gradients."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shape:
     """An op and its sizes.
 
-    For MatMul `rows`, `depth` and `columns`; `turned` is 1 if the left matrix is transposed. For a
-    convolution NHWC and padding SAME: `rows` images of `depth` x `depth` pixels, `columns`
-    channels, `filters` filters of `height` x `width`.
+    For MatMul and BatchMatMulV2 `rows`, `depth` and `columns`; `turned` is 1 if the left matrix is
+    transposed, 2 if the right one is. For Einsum `batch`, `rows`, `depth`, `columns` and `filters`
+    are the sizes of the labels a, b, c, d and e. For a convolution NHWC and padding SAME: `rows`
+    images of `depth` x `depth` pixels, `columns` channels, `filters` filters of `height` x `width`.
     """
 
     op: str
@@ -40,6 +51,14 @@ class Shape:
     height: int = 0
     width: int = 0
     stride: int = 1
+    batch: int = 1
+    equation: str = "-"
+
+    @property
+    def labels(self) -> dict[str, int]:
+        """Sizes of an einsum's labels."""
+        sizes = (self.batch, self.rows, self.depth, self.columns, self.filters)
+        return dict(zip("abcde", sizes, strict=True))
 
     @property
     def outputs(self) -> int:
@@ -49,16 +68,24 @@ class Shape:
     @property
     def operations(self) -> float:
         """Additions and multiplications of the direct algorithm."""
-        if self.op == "MatMul":
-            return 2.0 * self.rows * self.depth * self.columns
+        if self.op == "Einsum":
+            labels = {*self.equation} & {*self.labels}
+            return 2.0 * math.prod(self.labels[label] for label in labels)
+        if self.op in _PRODUCTS:
+            return 2.0 * self.batch * self.rows * self.depth * self.columns
         taps = self.height * self.width
         return 2.0 * taps * self.rows * self.outputs**2 * self.columns * self.filters
 
     @property
     def text(self) -> str:
-        if self.op == "MatMul":
-            turned = "transposed " if self.turned else ""
-            return f"{turned}{self.rows}x{self.depth} by {self.depth}x{self.columns}"
+        if self.op == "Einsum":
+            sizes = " ".join(f"{label}={size}" for label, size in self.labels.items())
+            return f"{self.equation}, {sizes}"
+        if self.op in _PRODUCTS:
+            batch = f"{self.batch} of " if self.op != "MatMul" else ""
+            left, right = ("transposed " if self.turned == side else "" for side in (1, 2))
+            sizes = f"{left}{self.rows}x{self.depth} by {right}{self.depth}x{self.columns}"
+            return batch + sizes
         stride = f", stride {self.stride}" if self.stride > 1 else ""
         return (
             f"{self.height}x{self.width}, {self.rows} of {self.depth}x{self.depth}, "
@@ -66,10 +93,23 @@ class Shape:
         )
 
     def create_site(self) -> CallSite:
-        if self.op == "MatMul":
-            left = (self.depth, self.rows) if self.turned else (self.rows, self.depth)
-            attributes = {"transpose_a": f"b: {str(bool(self.turned)).lower()}"}
-            return _create_site(self.op, attributes, [left, (self.depth, self.columns)])
+        if self.op == "Einsum":
+            left, right = self.equation.partition("->")[0].split(",")
+            shapes = [tuple(self.labels[label] for label in labels) for labels in (left, right)]
+            attributes = {"equation": f's: "{self.equation}"', "N": "i: 2"}
+            return _create_site(self.op, attributes, shapes)
+        if self.op in _PRODUCTS:
+            sides = (self.rows, self.depth), (self.depth, self.columns)
+            batch = (self.batch,) if self.op != "MatMul" else ()
+            shapes = [
+                (*batch, *(side[::-1] if self.turned == number else side))
+                for number, side in enumerate(sides, 1)
+            ]
+            attributes = {
+                name: f"b: {str(self.turned == number).lower()}"
+                for number, name in enumerate(_PRODUCTS[self.op], 1)
+            }
+            return _create_site(self.op, attributes, shapes)
         inputs = (self.rows, self.depth, self.depth, self.columns)
         outputs = (self.rows, self.outputs, self.outputs, self.filters)
         filters = (self.height, self.width, self.columns, self.filters)
@@ -111,9 +151,9 @@ def read_shapes(path: Path) -> tuple[Shape, ...]:
 
 
 def parse_shape(row: dict[str, str]) -> Shape:
-    sizes = [field for field in dataclasses.fields(Shape) if field.name != "op"]
-    given = {field.name: int(row[field.name]) for field in sizes if row.get(field.name)}
-    return Shape(op=row["op"], **given)
+    fields = [field for field in dataclasses.fields(Shape) if field.name not in {"op", "equation"}]
+    given = {field.name: int(row[field.name]) for field in fields if row.get(field.name)}
+    return Shape(op=row["op"], equation=row.get("equation") or "-", **given)
 
 
 def draw_shapes(seed: int = 1) -> tuple[Shape, ...]:
@@ -137,6 +177,10 @@ def draw_shapes(seed: int = 1) -> tuple[Shape, ...]:
     ):
         shapes += [dataclasses.replace(shape, op=op) for op in _CONVOLUTIONS]
     shapes += _draw(8, lambda: _make_deep(_draw_filter_gradient(chance), chance, _DEEPEST))
+    shapes += _draw(48, lambda: _draw_product(chance, turned=2))
+    for turned in (0, 1, 2):
+        shapes += _draw(32, functools.partial(_draw_batch, chance, turned=turned))
+    shapes += _draw(88, lambda: _draw_einsum(chance))
     return tuple(dict.fromkeys(shapes))
 
 
@@ -162,6 +206,38 @@ def _draw_product(chance: Random, *, turned: int) -> Shape:
         _draw_size(chance, 8, 3000, chance.choice((1, 8, 64))) for _ in range(3)
     )
     return Shape(op="MatMul", rows=rows, depth=depth, columns=columns, turned=turned)
+
+
+def _draw_batch(chance: Random, *, turned: int) -> Shape:
+    rows, columns = (_draw_size(chance, 8, 512, chance.choice((1, 8))) for _ in range(2))
+    return Shape(
+        op="BatchMatMulV2",
+        batch=_draw_size(chance, 2, 256),
+        rows=rows,
+        depth=_draw_size(chance, 8, 256, chance.choice((1, 8))),
+        columns=columns,
+        turned=turned,
+    )
+
+
+def _draw_einsum(chance: Random) -> Shape:
+    limits = (1, 64), (8, 512), (8, 512), (1, 16), (16, 128), (32, 1024)
+    batch, queries, keys, heads, head, width = (_draw_size(chance, *pair) for pair in limits)
+    equation = chance.choice(chance.choice((_PROJECTIONS, _OUTPUT_PROJECTIONS, _ATTENTIONS)))
+    depth, columns, filters = (
+        (width, heads, head)
+        if equation in _PROJECTIONS
+        else (heads, head, width if equation in _OUTPUT_PROJECTIONS else keys)
+    )
+    return Shape(
+        op="Einsum",
+        equation=equation,
+        batch=batch,
+        rows=queries,
+        depth=depth,
+        columns=columns,
+        filters=filters,
+    )
 
 
 def _draw_filter_gradient(chance: Random) -> Shape:

@@ -4,7 +4,7 @@ kernels (held.py)."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 import numpy as np
@@ -48,23 +48,32 @@ def fitted(tf: ModuleType, dtype: str) -> list[Tensor]:
 def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
     """Errors are TensorFlow's own."""
 
-    @in_graph(tf, input_signature=[tf.TensorSpec((None, None), dtype)] * 2)
-    def run(left: Tensor, right: Tensor) -> Tensor:
-        return tf.matmul(left, right)
+    def name_error(compute: Callable[[Tensor, Tensor], Tensor], *shapes: Sequence[int]) -> str:
+        specs = [tf.TensorSpec((None,) * len(shape), dtype) for shape in shapes]
+        run = in_graph(tf, input_signature=specs)(compute)
+        try:
+            run(*(tf.ones(shape, dtype) for shape in shapes))
+        except tf.errors.InvalidArgumentError as error:
+            return str(error)
+        return ""
 
-    draw = [draw_as(tf, dtype, shape, 1) for shape in ((64, 256), (256, 256), (255, 256))]
-    try:
-        run(draw[0], draw[2])
-    except tf.errors.InvalidArgumentError as error:
-        return [run(*draw[:2]), tf.constant("incompatible" in str(error))]
-    return []
+    errors = {
+        "incompatible": name_error(tf.matmul, (64, 256), (255, 256)),
+        "mismatch": name_error(tf.matmul, (3, 64, 25), (3, 24, 33)),
+        "broadcast": name_error(tf.matmul, (3, 64, 25), (2, 25, 33)),
+        "Expected dimension": name_error(lambda a, b: tf.einsum("ab,bc->ac", a, b), (3, 5), (4, 5)),
+    }
+    draw = [draw_as(tf, dtype, (256, 256), seed) for seed in (1, 2)]
+    product = in_graph(tf)(tf.matmul)(*draw)
+    return [product, *(tf.constant(word in error) for word, error in errors.items())]
 
 
 def small(tf: ModuleType, dtype: str) -> list[Tensor]:
     """At these shapes the kernel that was there is as fast; of nothing there is nothing to sum."""
     programs = [products.create_product(3, 5, 7), products.create_product(0, 256, 256)]
     programs += [
-        products.create_transposed_product(9, 4, 3),
+        products.create_batch_product((0, 4, 3), (0, 3, 5)),
+        products.create_einsum("ab,bc->ac", (3, 0), (0, 5)),
         products.create_convolution_gradients((1, 5, 5, 3), 4, (3, 3), "SAME"),
     ]
     return [result for program in programs for result in program(tf, dtype)]
@@ -111,14 +120,14 @@ def channelless(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def untouched(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """What is transposed on the right, or goes on otherwise than with ReLU."""
+    """What is transposed on both sides, or goes on otherwise than with ReLU."""
     draw = [draw_as(tf, dtype, (256, 256), seed) for seed in (1, 2)]
     bias = draw_as(tf, dtype, (256,), 3)
 
     @in_graph(tf)
     def run(left: Tensor, right: Tensor) -> list[Tensor]:
         other_value = tf.nn.elu(tf.nn.bias_add(tf.matmul(left, right), bias))
-        return [tf.matmul(left, right, transpose_b=True), other_value]
+        return [tf.matmul(left, right, transpose_a=True, transpose_b=True), other_value]
 
     return list(run(*draw))
 

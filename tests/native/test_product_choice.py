@@ -27,8 +27,31 @@ extern "C" int is_layer_faster(std::int64_t images, std::int64_t size, std::int6
   });
   return faster;
 }
-extern "C" int is_product_faster(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
-  return Predict(KernelId::product, CountProductWork(rows, depth, columns)).IsFaster();
+// Whether a batch of products is faster. `turned` is 1 if the left matrices are transposed.
+extern "C" int is_product_faster(std::int64_t batch, std::int64_t rows, std::int64_t depth,
+                                 std::int64_t columns, int turned) {
+  std::vector<ContractionAxis> axes;
+  Sizes out;
+  Contraction of;
+  const Sizes left = turned ? Sizes{batch, depth, rows} : Sizes{batch, rows, depth};
+  GetProductAxes(left, {batch, depth, columns}, turned, false, &axes, &out);
+  MakeContraction(axes, &of);
+  const KernelId kernel = turned ? KernelId::product_tn
+                         : batch > 1 ? KernelId::batch_nn : KernelId::product_nn;
+  return Predict(kernel, CountContractionWork(of, kernel)).IsFaster();
+}
+// Whether the einsum of attention's scores is faster.
+extern "C" int is_attention_faster(std::int64_t batch, std::int64_t tokens, std::int64_t heads,
+                                   std::int64_t depth) {
+  EinsumLabels labels;
+  std::vector<ContractionAxis> axes;
+  Sizes out;
+  Contraction of;
+  const Sizes sizes = {batch, tokens, heads, depth};
+  labels.Parse("aecd,abcd->acbe");
+  labels.GetAxes(sizes, sizes, &axes, &out);
+  MakeContraction(axes, &of);
+  return Predict(KernelId::einsum, CountContractionWork(of, KernelId::einsum)).IsFaster();
 }
 """
 INSTRUCTIONS = {"avx2": ("-mavx2", "-mfma"), "avx512": ("-mavx512f", "-mfma")}
@@ -45,7 +68,8 @@ def compiled(folder: Path, instructions: str) -> ctypes.CDLL:
     options = (*INSTRUCTIONS[instructions], "-O0", "-std=c++17", f"-I{folder}")
     native = ctypes.CDLL(str(library(folder, "choice", SOURCE, *options, "-lstdc++", kind="cc")))
     native.is_layer_faster.argtypes = (ctypes.c_int64,) * 4
-    native.is_product_faster.argtypes = (ctypes.c_int64,) * 3
+    native.is_product_faster.argtypes = (*(ctypes.c_int64,) * 4, ctypes.c_int)
+    native.is_attention_faster.argtypes = (ctypes.c_int64,) * 4
     return native
 
 
@@ -66,13 +90,18 @@ def test_layers_whose_filter_is_read_from_memory_are_not(tmp_path: Path) -> None
         assert not native.is_layer_faster(*layer), layer
 
 
+def test_attention_is_ours(native: ctypes.CDLL) -> None:
+    for sizes in ((16, 64, 4, 64), (16, 128, 4, 32), (32, 128, 8, 64)):
+        assert native.is_attention_faster(*sizes), sizes
+
+
 def test_products_with_avx512_are_onednns(tmp_path: Path) -> None:
     native = compiled(tmp_path, "avx512")
-    assert not any(native.is_product_faster(rows, 512, 512) for rows in (1, 64, 128, 4096))
+    assert not any(native.is_product_faster(1, rows, 512, 512, 0) for rows in (1, 64, 128, 4096))
 
 
 def test_products_with_avx2_are_ours_where_rows_share_cache_sets(tmp_path: Path) -> None:
     """oneDNN reads the right matrix in place; rows of 2 KiB lie in few cache sets."""
     native = compiled(tmp_path, "avx2")
-    assert native.is_product_faster(128, 512, 512)
-    assert not native.is_product_faster(128, 512, 500)
+    assert native.is_product_faster(1, 128, 512, 512, 0)
+    assert not native.is_product_faster(1, 128, 512, 500, 0)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
+import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.builders.compiled_code import library
 
@@ -24,7 +26,7 @@ SOURCE = """
 #include "tensorwright/ops/products/filter_gradient.h"
 #include "tensorwright/ops/products/winograd_gradient.h"
 #include "tensorwright/ops/products/winograd_outputs.h"
-#include "tensorwright/compute/product.h"
+#include "tensorwright/ops/products/contraction_run.h"
 using namespace tensorwright;
 using Axis = Convolution::Axis;
 
@@ -105,20 +107,46 @@ static void Gradient(const std::int64_t* n, const float* input, const float* bac
 SCHEME(squares, SquareTiles)
 SCHEME(lines_3, LineTiles<3>)
 SCHEME(lines_5, LineTiles<5>)
-extern "C" void product(const std::int64_t* n, const float* a, const float* b, const float* bias,
-                        float* out) {
-  const Guarded left(a, n[0] * n[1]), right(b, n[1] * n[2]);
-  const Product run({left.data(), n[0], n[1], n[1], 1}, {right.data(), n[1], n[2], n[2], 1},
-                    {bias, n[3] != 0}, out);
-  const std::int64_t half = run.panels() / 2;
+// Computes an einsum. `sizes` has those of the left, then of the right operand. Returns 0 if it is
+// no batch of matrix products.
+extern "C" int einsum(const char* equation, const std::int64_t* sizes, std::int64_t threads,
+                      const float* a, const float* b, const float* bias, bool relu, float* out) {
+  EinsumLabels labels;
+  if (!labels.Parse(equation)) return 0;
+  const char *comma = std::strchr(equation, ','), *arrow = std::strchr(equation, '-');
+  const Sizes first(sizes, sizes + (comma - equation)),
+      second(sizes + (comma - equation), sizes + (arrow - equation - 1));
+  std::vector<ContractionAxis> axes;
+  Sizes result;
+  Contraction of;
+  if (!labels.GetAxes(first, second, &axes, &result) || !MakeContraction(axes, &of) ||
+      (bias != nullptr && (of.is_swapped || of.count() > 1))) {
+    return 0;
+  }
+  const auto count = [](const Sizes& all) {
+    std::size_t product = 1;
+    for (const std::int64_t size : all) product *= size;
+    return product;
+  };
+  const Guarded left(a, count(first)), right(b, count(second));
+  const ContractionRun run(of, threads, of.is_swapped ? right.data() : left.data(),
+                           of.is_swapped ? left.data() : right.data(), {bias, relu}, out);
+  const std::int64_t half = run.parts() / 2;
+  run.Compute(half, run.parts());
   run.Compute(0, half);
-  run.Compute(half, run.panels());
+  return 1;
 }
 """
 ROUNDING = 2.0**-23
 """Of the sum of absolute values, for each term: an error of rounding is half of it, two a term."""
 FILTERED = 4 * ROUNDING
 """Of minimal filtering: of the largest sum, as what cancels in a tile is of its neighbours."""
+ATTENTION = (
+    *("abc,cde->abde", "abde,cde->abc", "abde,abc->cde", "abcd,cde->abe", "abe,cde->abcd"),
+    *("abe,abcd->cde", "aecd,abcd->acbe", "acbe,aecd->abcd", "abcd,aecd->acbe"),
+    *("abcd,acbe->aecd", "acbe,abcd->aecd"),
+)
+"""The einsums of Keras's MultiHeadAttention and of their gradients."""
 SCHEMES = {"squares": (3, 3), "lines_3": (1, 3), "lines_5": (1, 5)}
 """Of minimal filtering (winograd.h): the taps along rows and columns."""
 INSTRUCTIONS = {
@@ -213,22 +241,110 @@ def test_gradients_of_filters_are_those_of_the_definition(
         assert first.tobytes() == second.tobytes(), "threads change no bit"
 
 
-@given(st.integers(1, 40), st.integers(1, 600), st.integers(1, 70), st.booleans())
+def contract(
+    native: ctypes.CDLL, equation: str, operands: Sequence[Any], threads: int, bias: Any = None
+) -> Any:
+    """Compute an einsum, with ReLU if there is a bias; None if the library does not support it."""
+    left, right, result = re.split(",|->", equation)
+    sizes = dict(zip(left + right, (*operands[0].shape, *operands[1].shape), strict=True))
+    array = np.full([sizes[label] for label in result], np.nan, "float32")
+    shapes = numbers([sizes[label] for label in left + right])
+    given_bias = None if bias is None else floats(bias)
+    tensors = (*(floats(operand) for operand in operands), given_bias, bias is not None)
+    done = native.einsum(
+        equation.encode(), shapes, ctypes.c_int64(threads), *tensors, floats(array)
+    )
+    return array if done else None
+
+
+def is_near(actual: Any, equation: str, operands: Sequence[Any], terms: int) -> bool:
+    exact = np.einsum(equation, *(operand.astype("float64") for operand in operands))
+    most = np.einsum(equation, *(np.abs(operand).astype("float64") for operand in operands))
+    return bool((np.abs(actual - exact) <= ROUNDING * (terms + 1) * most).all())
+
+
+@given(st.integers(1, 40), st.integers(1, 600), st.integers(2, 1100), st.integers(1, 5))
 def test_products_are_those_of_the_definition(
-    native: ctypes.CDLL, rows: int, depth: int, columns: int, relu: bool
+    native: ctypes.CDLL, rows: int, depth: int, columns: int, threads: int
 ) -> None:
     rng = np.random.default_rng(depth)
     left, right, bias = drawn(rng, rows, depth), drawn(rng, depth, columns), drawn(rng, columns)
-    array = np.full((rows, columns), np.nan, "float32")
-    native.product(
-        numbers((rows, depth, columns, relu)),
-        *(floats(tensor) for tensor in (left, right, bias, array)),
-    )
-    exact = left.astype("float64") @ right + bias
-    if relu:
-        exact = np.maximum(exact, 0)
-    most = np.abs(left).astype("float64") @ np.abs(right) + np.abs(bias)
+    array = contract(native, "ab,bc->ac", (left, right), threads, bias)
+    ones = np.concatenate([left, np.ones((rows, 1), "float32")], 1)
+    both = np.concatenate([right, bias[None]])
+    exact = np.maximum(ones.astype("float64") @ both, 0)
+    most = np.abs(ones).astype("float64") @ np.abs(both)
     assert (np.abs(array - exact) <= ROUNDING * (depth + 1) * most).all()
+
+
+@st.composite
+def einsums(draw: st.DrawFn) -> tuple[str, dict[str, int]]:
+    """Draw an equation with one summed axis at least, its labels in any order, and their sizes."""
+    kinds = [draw(st.lists(st.sampled_from("abcdefgh"), max_size=3, unique=True)) for _ in range(4)]
+    batch, rows, columns, depth = (
+        [label + kind for label in labels] for kind, labels in zip("0123", kinds, strict=True)
+    )
+    depth = depth or ["a3"]
+    letters = dict(zip([*batch, *rows, *columns, *depth], string.ascii_letters, strict=False))
+    parts = (
+        "".join(letters[label] for label in draw(st.permutations(labels)))
+        for labels in (batch + rows + depth, batch + columns + depth, batch + rows + columns)
+    )
+    left, right, result = parts
+    most = draw(st.sampled_from((3, 3, 9)))
+    sizes = {label: draw(st.integers(1, most)) for label in letters.values()}
+    return f"{left},{right}->{result}", sizes
+
+
+@given(einsums(), st.integers(1, 5), st.integers(0, 10**6))
+def test_einsums_are_those_of_the_definition(
+    native: ctypes.CDLL, drawn_einsum: tuple[str, dict[str, int]], threads: int, seed: int
+) -> None:
+    equation, sizes = drawn_einsum
+    left, right, result = re.split(",|->", equation)
+    terms = math.prod(sizes[label] for label in {*left} & {*right} - {*result})
+    assume(math.prod(sizes.values()) < 1e6)
+    rng = np.random.default_rng(seed)
+    operands = [drawn(rng, *(sizes[label] for label in labels)) for labels in (left, right)]
+    array = contract(native, equation, operands, 1)
+    assume(array is not None)
+    assert is_near(array, equation, operands, terms)
+    assert contract(native, equation, operands, threads).tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("equation", ATTENTION)
+def test_the_einsums_of_attention_are_supported(native: ctypes.CDLL, equation: str) -> None:
+    sizes = {"a": 3, "b": 19, "c": 5, "d": 23, "e": 37}
+    rng = np.random.default_rng(1)
+    left, right, _ = re.split(",|->", equation)
+    operands = [drawn(rng, *(sizes[label] for label in labels)) for labels in (left, right)]
+    assert is_near(contract(native, equation, operands, 2), equation, operands, 500)
+
+
+@pytest.mark.parametrize(
+    "equation",
+    ["ab,bc->ca", "ab,b->a", "b,bc->c", "ab,cb->ac", "ba,bc->ac", "zab,zbc->zac", "ab,cz->abcz"],
+)
+def test_every_layout_of_a_product_is_supported(native: ctypes.CDLL, equation: str) -> None:
+    sizes = {"a": 50, "b": 70, "c": 90, "z": 3}
+    rng = np.random.default_rng(2)
+    left, right, _ = re.split(",|->", equation)
+    operands = [drawn(rng, *(sizes[label] for label in labels)) for labels in (left, right)]
+    assert is_near(contract(native, equation, operands, 3), equation, operands, 70)
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        *("ab,bc->", "abc,bd->ad", "...a,ab->...b", "aab,bc->ac", "ab->ba"),
+        *("abz,bcz->acz", "abcd,bd->ac", "ab,bc->aac"),
+    ],
+)
+def test_other_einsums_are_left(native: ctypes.CDLL, equation: str) -> None:
+    count = equation.partition("->")[0].replace(",", "")
+    sizes, room = numbers([2] * len(count)), floats(np.zeros(64, "float32"))
+    arguments = (sizes, ctypes.c_int64(1), room, room, None, False, room)
+    assert not native.einsum(equation.encode(), *arguments)
 
 
 Side: TypeAlias = tuple[int, int, int]

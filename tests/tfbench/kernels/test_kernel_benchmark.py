@@ -16,7 +16,8 @@ def test_every_shape_is_a_call_site() -> None:
     for listed in (models, shapes.draw_shapes()):
         sites = [shape.create_site() for shape in listed]
         assert {site.op for site in sites} == {
-            *("MatMul", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"),
+            *("MatMul", "BatchMatMulV2", "Einsum"),
+            *("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"),
         }
         for shape, site in zip(listed, sites, strict=True):
             gradient = site.op.startswith("Conv2DBackprop")
@@ -39,6 +40,22 @@ def test_a_matrix_product_counts_its_operations() -> None:
     assert shape.operations == 2 * 3 * 5 * 7
     left, right = (operand.shape for operand in shape.create_site().inputs)
     assert (left, right) == ((5, 3), (5, 7))
+
+
+def test_a_batch_is_of_transposed_matrices() -> None:
+    shape = Shape(op="BatchMatMulV2", batch=4, rows=3, depth=5, columns=7, turned=2)
+    assert shape.operations == 2 * 4 * 3 * 5 * 7
+    site = shape.create_site()
+    assert [operand.shape for operand in site.inputs] == [(4, 3, 5), (4, 7, 5)]
+    assert site.attributes == {"adj_x": "b: false", "adj_y": "b: true"}
+
+
+def test_an_einsum_has_the_sizes_of_its_labels() -> None:
+    sizes = {"batch": 2, "rows": 3, "depth": 5, "columns": 7, "filters": 11}
+    shape = Shape(op="Einsum", equation="aecd,abcd->acbe", **sizes)
+    assert shape.operations == 2 * 2 * 3 * 5 * 7 * 11
+    site = shape.create_site()
+    assert [operand.shape for operand in site.inputs] == [(2, 11, 5, 7), (2, 3, 5, 7)]
 
 
 def test_a_gradient_of_inputs_has_their_sizes() -> None:
@@ -87,5 +104,5 @@ def test_a_kernel_is_used_if_it_saves_time(factor: float, *, used: bool) -> None
 @pytest.mark.toolchain
 def test_the_constants_in_the_library_are_those_of_the_recorded_times() -> None:
     fitted = {name: fit.fit_class(name) for name in fit.CLASSES}
-    assert all(len(kernels) == 9 for _, kernels in fitted.values())
+    assert all(len(kernels) == 14 for _, kernels in fitted.values())
     assert fit.render_header(fitted) == fit.COSTS.read_text("utf-8")

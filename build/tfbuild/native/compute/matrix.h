@@ -75,57 +75,67 @@ class PackedMatrix {
 
 // Writes the first `width` columns of a tile to `out`, or adds them to `out` if `add`. Must be
 // inlined: otherwise the caller would keep the sums in memory while it computes them.
-template <int kRows>
-[[gnu::always_inline]] inline void StoreTile(Lanes (&sums)[kRows][2], float* out,
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void StoreTile(Lanes (&sums)[kRows][kVectors], float* out,
                                              std::int64_t out_step, std::int64_t width, bool add) {
 #pragma GCC unroll 12
   for (int row = 0; row < kRows; ++row) {
     float* to = out + row * out_step;
-    if (width == kPanel) {
-      if (add) {
-        sums[row][0] += LoadLanes(to);
-        sums[row][1] += LoadLanes(to + kLanes);
-      }
+    if (width == kVectors * kLanes) {
+      for (int i = 0; add && i < kVectors; ++i) sums[row][i] += LoadLanes(to + i * kLanes);
       std::memcpy(to, sums[row], sizeof(sums[row]));
     } else {
-      float values[kPanel];
+      float values[kVectors * kLanes];
       std::memcpy(values, sums[row], sizeof(values));
       for (std::int64_t j = 0; j < width; ++j) to[j] = add ? to[j] + values[j] : values[j];
     }
   }
 }
 
-// Multiplies kRows rows of `a` by `depth` rows of a panel, and stores the tile as StoreTile does.
-// If `start` is not null, each row of sums starts at its kPanel elements instead of zero.
-template <int kRows>
-void Tile(const Matrix& a, const float* panel, std::int64_t depth, float* out,
-          std::int64_t out_step, std::int64_t width, bool add, const float* start) {
-  Lanes sums[kRows][2] = {};
+// Multiplies kRows rows of `a` by `depth` rows of a panel, which are `panel_step` elements apart, and
+// stores the tile as StoreTile does. The tile has kVectors vectors of columns. If `start` is not
+// null, each row of sums starts at its elements instead of zero.
+template <int kRows, int kVectors>
+void Tile(const Matrix& a, const float* panel, std::int64_t panel_step, std::int64_t depth,
+          float* out, std::int64_t out_step, std::int64_t width, bool add, const float* start) {
+  constexpr int kLine = 16;  // Floats of a cache line.
+  for (int row = 0; add && row < kRows; ++row) {
+    for (int i = 0; i < kVectors * kLanes; i += kLine) {
+      __builtin_prefetch(out + row * out_step + i, 1);
+    }
+  }
+  Lanes sums[kRows][kVectors] = {};
   if (start != nullptr) {
-    for (auto& row : sums) row[0] = LoadLanes(start), row[1] = LoadLanes(start + kLanes);
+    for (auto& row : sums) {
+      for (int i = 0; i < kVectors; ++i) row[i] = LoadLanes(start + i * kLanes);
+    }
   }
   const float* left = a.data;
-  for (std::int64_t k = 0; k < depth; ++k, panel += kPanel, left += a.column_step) {
-    const Lanes first = LoadLanes(panel), second = LoadLanes(panel + kLanes);
+  for (std::int64_t k = 0; k < depth; ++k, panel += panel_step, left += a.column_step) {
+    Lanes right[kVectors];
+    for (int i = 0; i < kVectors; ++i) right[i] = LoadLanes(panel + i * kLanes);
 #pragma GCC unroll 12
     for (int row = 0; row < kRows; ++row) {
       const Lanes factor = Broadcast(left[row * a.row_step]);
-      sums[row][0] = MultiplyAdd(factor, first, sums[row][0]);
-      sums[row][1] = MultiplyAdd(factor, second, sums[row][1]);
+      for (int i = 0; i < kVectors; ++i) {
+        sums[row][i] = MultiplyAdd(factor, right[i], sums[row][i]);
+      }
     }
   }
-  StoreTile<kRows>(sums, out, out_step, width, add);
+  StoreTile(sums, out, out_step, width, add);
 }
 
-// Calls Tile for `rows` rows, 1 <= rows <= kRows.
+// Calls Tile for `rows` rows, 1 <= rows <= kRows, and for one vector of columns if that is enough.
 template <int kRows>
-void ComputeTile(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t depth,
-                 float* out, std::int64_t out_step, std::int64_t width, bool add,
-                 const float* start = nullptr) {
-  if (rows == kRows) {
-    Tile<kRows>(a, panel, depth, out, out_step, width, add, start);
+void ComputeTile(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t panel_step,
+                 std::int64_t depth, float* out, std::int64_t out_step, std::int64_t width,
+                 bool add, const float* start = nullptr) {
+  if (rows == kRows && width <= kLanes) {
+    Tile<kRows, 1>(a, panel, panel_step, depth, out, out_step, width, add, start);
+  } else if (rows == kRows) {
+    Tile<kRows, 2>(a, panel, panel_step, depth, out, out_step, width, add, start);
   } else if constexpr (kRows > 1) {
-    ComputeTile<kRows - 1>(rows, a, panel, depth, out, out_step, width, add, start);
+    ComputeTile<kRows - 1>(rows, a, panel, panel_step, depth, out, out_step, width, add, start);
   }
 }
 
@@ -166,7 +176,7 @@ inline void Multiply(const Matrix& a, const PackedMatrix& b, const float* bias, 
           const std::int64_t rows = std::min<std::int64_t>(kTileRows, bottom - row);
           const Matrix part = {a.data + row * a.row_step + from * a.column_step, rows, depth,
                                a.row_step, a.column_step};
-          ComputeTile<kTileRows>(rows, part, b.panel(panel) + from * kPanel, depth,
+          ComputeTile<kTileRows>(rows, part, b.panel(panel) + from * kPanel, kPanel, depth,
                                  out + row * out_step + column, out_step, width, add || from > 0,
                                  starts ? start : nullptr);
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 from tfbuild.probe import float64
@@ -33,15 +33,46 @@ def create_product(rows: int, depth: int, columns: int) -> Program:
     return run
 
 
-def create_transposed_product(rows: int, channels: int, filters: int) -> Program:
-    """Create a program of the gradient of a dense layer's weights."""
+def create_gradients(compute: Callable[..., Tensor], *shapes: Sequence[int]) -> Program:
+    """Create a program of a function of tensors with these shapes, and its gradients."""
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        multiply = in_graph(tf)(functools.partial(tf.matmul, transpose_a=True))
-        draw = functools.partial(draw_as, tf, dtype)
-        return [multiply(draw((rows, channels), 1), draw((rows, filters), 2))]
+        @in_graph(tf)
+        def compute_gradients(*tensors: Tensor) -> list[Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                output = compute(tf, *tensors)
+                loss = tf.reduce_sum(tf.sin(output))
+            return [output, *tape.gradient(loss, tensors)]
+
+        return list(
+            compute_gradients(
+                *(draw_as(tf, dtype, shape, seed) for seed, shape in enumerate(shapes, 1))
+            )
+        )
 
     return run
+
+
+def create_einsum(equation: str, left: Sequence[int], right: Sequence[int]) -> Program:
+    return create_gradients(lambda tf, a, b: tf.einsum(equation, a, b), left, right)
+
+
+def create_batch_product(
+    left: Sequence[int], right: Sequence[int], *, turned: bool = False
+) -> Program:
+    """Create a program of products of a batch of matrices; with `turned`, of a transposed right
+    one.
+    """
+    return create_gradients(lambda tf, a, b: tf.matmul(a, b, transpose_b=turned), left, right)
+
+
+def compute_attention(tf: ModuleType, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Compute attention of queries, keys and values, each images x positions x heads x depth, as
+    Keras's MultiHeadAttention does.
+    """
+    scores = tf.einsum("aecd,abcd->acbe", keys, queries)
+    return tf.einsum("acbe,aecd->abcd", tf.nn.softmax(scores), values)
 
 
 def create_convolution_gradients(
@@ -74,7 +105,11 @@ def create_convolution_gradients(
 
 
 def create_convolution(
-    inputs: Sequence[int], filters: int, padding: str, taps: Sequence[int] = (3, 3)
+    inputs: Sequence[int],
+    filters: int,
+    padding: str,
+    taps: Sequence[int] = (3, 3),
+    dilation: int = 1,
 ) -> Program:
     """Create a program of a convolution, alone, with a bias, with a bias and ReLU, and of all
     gradients.
@@ -85,14 +120,17 @@ def create_convolution(
         images, bias = draw(inputs, 1), draw((filters,), 3)
         filter_ = draw((*taps, inputs[-1], filters), 2)
 
+        def convolve(images: Tensor, filter_: Tensor) -> Tensor:
+            return tf.nn.conv2d(images, filter_, 1, padding, dilations=dilation)
+
         @in_graph(tf)
         def compute(images: Tensor, filter_: Tensor, bias: Tensor) -> list[Tensor]:
             with tf.GradientTape() as tape:
                 tape.watch([images, filter_, bias])
-                output = tf.nn.conv2d(images, filter_, 1, padding)
+                output = convolve(images, filter_)
                 loss = tf.reduce_sum(tf.sin(tf.nn.bias_add(output, bias)))
-            biased = tf.nn.bias_add(tf.nn.conv2d(images, -filter_, 1, padding), bias)
-            last = tf.nn.bias_add(tf.nn.conv2d(-images, filter_, 1, padding), bias)
+            biased = tf.nn.bias_add(convolve(images, -filter_), bias)
+            last = tf.nn.bias_add(convolve(-images, filter_), bias)
             return [output, biased, tf.nn.relu(last), *tape.gradient(loss, [images, filter_, bias])]
 
         return list(compute(images, filter_, bias))
@@ -135,8 +173,20 @@ def build_programs() -> Mapping[str, Program]:
     return {
         "product": create_product(67, 300, 261),
         "product of blocks": create_product(65, 515, 256),
-        "transposed": create_transposed_product(67, 517, 131),
-        "transposed, deep": create_transposed_product(700, 300, 250),
+        "layer of a network": create_gradients(
+            lambda tf, a, b: tf.matmul(a, b), (67, 517), (517, 131)
+        ),
+        "layer of a network, deep": create_gradients(
+            lambda tf, a, b: tf.matmul(a, b), (700, 300), (300, 250)
+        ),
+        "batch": create_batch_product((5, 3, 33, 70), (5, 3, 70, 39)),
+        "batch, turned": create_batch_product((13, 20, 47), (13, 35, 47), turned=True),
+        "batch, broadcast": create_batch_product((7, 1, 19, 30), (5, 30, 41)),
+        "projection": create_einsum("abc,cde->abde", (3, 29, 67), (67, 4, 18)),
+        "projection of outputs": create_einsum("abcd,cde->abe", (3, 29, 4, 18), (4, 18, 67)),
+        "attention": create_gradients(compute_attention, (3, 29, 4, 18), *[(3, 37, 4, 18)] * 2),
+        "einsum of a row": create_einsum("abc,c->ab", (9, 30, 70), (70,)),
+        "einsum of two sums": create_einsum("abcd,bd->ac", (3, 29, 37, 18), (29, 18)),
         "valid": create_convolution_gradients((3, 9, 7, 17), 19, (3, 2), "VALID"),
         "same": create_convolution_gradients((2, 5, 6, 12), 32, (3, 3), "SAME"),
         "strided": create_convolution_gradients((2, 11, 10, 23), 16, (3, 5), "SAME", step=2),
@@ -145,6 +195,8 @@ def build_programs() -> Mapping[str, Program]:
         "layer": create_convolution((3, 13, 9, 32), 48, "SAME"),
         "layer, valid": create_convolution((5, 9, 17, 48), 64, "VALID"),
         "layer, deep": create_convolution((20, 4, 4, 144), 176, "SAME"),
+        "layer, dilated": create_convolution((3, 13, 9, 32), 48, "SAME", dilation=2),
+        "layer, dilated, valid": create_convolution((3, 13, 9, 32), 48, "VALID", dilation=2),
         "layer of lines": create_convolution((3, 1, 151, 48), 80, "SAME", (1, 5)),
         "layer of lines, valid": create_convolution((4, 3, 45, 32), 48, "VALID", (1, 3)),
         "normalised": create_normalised_convolution((5, 13, 9, 32), 48),

@@ -45,10 +45,13 @@ inline Prediction Predict(KernelId kernel, const WorkPair& work) {
 
 static_assert(sizeof(kCosts) / sizeof(Costs) == sizeof(kKernelNames) / sizeof(*kKernelNames));
 
-// Whether matrix products are faster for some shape.
-constexpr bool kProductsAreFaster =
-    kCosts[static_cast<int>(KernelId::product)].margin > 0 ||
-    kCosts[static_cast<int>(KernelId::transposed_product)].margin > 0;
+// Whether matrix products, batches of them or einsums are faster for some shape.
+constexpr bool IsAnyContractionFaster() {
+  for (int kernel = 0; kernel <= static_cast<int>(KernelId::einsum); ++kernel) {
+    if (kCosts[kernel].margin > 0) return true;
+  }
+  return false;
+}
 
 }  // namespace tensorwright
 

@@ -178,7 +178,7 @@ class FilterGradient {
       sums[0][0] += LoadLanes(from);
       sums[0][1] += LoadLanes(from + kLanes);
     }
-    StoreTile<1>(sums, bias_ + panel * kPanel, 0, Width(panel), add);
+    StoreTile(sums, bias_ + panel * kPanel, 0, Width(panel), add);
   }
 
   // Returns the number of filters in a panel.
@@ -297,7 +297,7 @@ class FilterGradient {
         sums[row][1] = MultiplyAdd(factor, second, sums[row][1]);
       }
     }
-    StoreTile<kRows>(sums, out, out_step, width, add);
+    StoreTile(sums, out, out_step, width, add);
   }
 
   // Calls Sum for `rows` channels, 1 <= rows <= kRows.

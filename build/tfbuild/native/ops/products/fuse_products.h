@@ -17,9 +17,10 @@
 #include "tensorwright/graph/replace.h"
 #include "tensorwright/graph/switches.h"
 #include "tensorwright/graph/xla.h"
+#include "tensorwright/ops/products/contraction_op.h"
+#include "tensorwright/ops/products/convolution_op.h"
 #include "tensorwright/ops/products/events.h"
 #include "tensorwright/ops/products/faster.h"
-#include "tensorwright/ops/products/product_op.h"
 #include "tensorwright/ops/products/wider.h"
 
 namespace tensorwright {
@@ -36,6 +37,12 @@ const char* FindReplacementOp(const tensorflow::Node& node) {
       {"_MklMatMul", "_TensorwrightProduct"},
       {"_FusedMatMul", "_TensorwrightFusedProduct"},
       {"_MklNativeFusedMatMul", "_TensorwrightFusedProduct"},
+      {"BatchMatMul", "_TensorwrightProduct"},
+      {"_MklBatchMatMul", "_TensorwrightProduct"},
+      {"BatchMatMulV2", "_TensorwrightProduct"},
+      {"_MklBatchMatMulV2", "_TensorwrightProduct"},
+      {"Einsum", "_TensorwrightEinsum"},
+      {"_MklEinsum", "_TensorwrightEinsum"},
       {"Conv2D", "_TensorwrightConvolution"},
       {"_MklNativeConv2D", "_TensorwrightConvolution"},
       {"_FusedConv2D", "_TensorwrightFusedConvolution"},
@@ -79,10 +86,9 @@ class ProductReplacer {
   }
 
  private:
-  // Whether the attributes of `node` are supported: float32, NHWC, no explicit padding, the right
-  // matrix neither transposed nor constant, and followed by nothing but a bias or, in a
-  // convolution, batch normalisation, and ReLU. A product with such an op must not transpose the
-  // left matrix. With AVX-512, only convolutions are supported.
+  // Whether the attributes of `node` are supported: float32, NHWC, no explicit padding, not both
+  // matrices transposed, the right one not constant, an einsum of two operands, and followed by nothing
+  // but a bias or, in a convolution, batch normalisation, and ReLU.
   static bool Serves(const tensorflow::Node* node) {
     tensorflow::DataType type = tensorflow::DT_INVALID;
     std::string layout = "NHWC", padding = "VALID";
@@ -96,6 +102,8 @@ class ProductReplacer {
     read("T", &type);
     read("transpose_a", &left);
     read("transpose_b", &right);
+    read("adj_x", &left);
+    read("adj_y", &right);
     read("data_format", &layout);
     read("padding", &padding);
     read("fused_ops", &then);
@@ -107,12 +115,12 @@ class ProductReplacer {
     const bool convolves = !strides.empty();
     const bool finished =
         then.empty() ||
-        (!left &&
-         (begins("BiasAdd", 3) || (convolves && begins("FusedBatchNorm", kNormalisedInputs))) &&
+        ((begins("BiasAdd", 3) || (convolves && begins("FusedBatchNorm", kNormalisedInputs))) &&
          (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
-    return (kProductsAreFaster || convolves || AlwaysReplacesProducts()) &&
-           type == tensorflow::DT_FLOAT && !right && layout == "NHWC" && padding != "EXPLICIT" &&
-           finished && !constant;
+    const bool counts = convolves || node->num_inputs() == (then.empty() ? 2 : 3);
+    return (IsAnyContractionFaster() || convolves || AlwaysReplacesProducts()) &&
+           type == tensorflow::DT_FLOAT && !(left && right) && layout == "NHWC" &&
+           padding != "EXPLICIT" && finished && counts && !constant;
   }
 
   // Replaces `node` with an op that holds its definition as an attribute.
@@ -125,6 +133,7 @@ class ProductReplacer {
     definition.set_device(node->def().device());
     *definition.mutable_input() = node->def().input();
     (*definition.mutable_attr())[kOriginal].set_s(original.SerializeAsString());
+    if (const auto* inputs = node->attrs().Find("N")) (*definition.mutable_attr())["N"] = *inputs;
     // Errors name the function and the line of the user's program by these.
     *definition.mutable_experimental_debug_info() = node->def().experimental_debug_info();
     absl::Status status;

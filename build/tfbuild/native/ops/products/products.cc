@@ -3,10 +3,10 @@
 
 #define EIGEN_USE_THREADS
 
+#include "tensorwright/ops/products/contraction_op.h"
 #include "tensorwright/ops/products/convolution_op.h"
 #include "tensorwright/ops/products/events.h"
 #include "tensorwright/ops/products/fuse_products.h"
-#include "tensorwright/ops/products/product_op.h"
 
 namespace tensorwright {
 namespace {
@@ -24,6 +24,14 @@ using tensorflow::shape_inference::UnknownShape;
 
 TENSORWRIGHT_PRODUCT("_TensorwrightProduct");
 TENSORWRIGHT_PRODUCT("_TensorwrightFusedProduct").Input("bias: float");
+
+// The inputs have the name that the original kernel uses to get them.
+REGISTER_OP("_TensorwrightEinsum")
+    .Input("inputs: N * float")
+    .Output("product: float")
+    .Attr("N: int")
+    .Attr("original: string")
+    .SetShapeFn(UnknownShape);
 
 #define TENSORWRIGHT_CONVOLUTION(name) \
   REGISTER_OP(name)                    \
@@ -66,6 +74,7 @@ TENSORWRIGHT_FILTER_GRADIENT("_TensorwrightFilterGradientWithBias").Output("bias
 
 TENSORWRIGHT_REPLACED("_TensorwrightProduct", ProductOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFusedProduct", ProductOp);
+TENSORWRIGHT_REPLACED("_TensorwrightEinsum", EinsumOp);
 TENSORWRIGHT_REPLACED("_TensorwrightConvolution", ConvolutionOp);
 TENSORWRIGHT_REPLACED("_TensorwrightFusedConvolution", ConvolutionOp);
 TENSORWRIGHT_REPLACED("_TensorwrightNormalisedConvolution", ConvolutionOp);

@@ -13,7 +13,7 @@
 #include "tensorflow/core/framework/node_properties.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorwright/compute/product.h"
+#include "tensorwright/compute/finish.h"
 #include "tensorwright/ops/products/events.h"
 #include "tensorwright/ops/products/faster.h"
 

@@ -166,7 +166,7 @@ class WinogradGradient {
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         const std::int64_t first = tile * channels.count() / tiles,
                            rows = (tile + 1) * channels.count() / tiles - first;
-        ComputeTile<kTileRows>(rows, {left + first, rows, depth, 1, step}, right, depth,
+        ComputeTile<kTileRows>(rows, {left + first, rows, depth, 1, step}, right, kPanel, depth,
                                sums + (channels.first + first) * of_.filters, of_.filters,
                                std::min<std::int64_t>(kPanel, filters.last - from), add);
       }

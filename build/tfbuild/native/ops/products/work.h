@@ -8,18 +8,26 @@
 #include <array>
 #include <cstdint>
 
+#include "tensorwright/compute/gemm.h"
 #include "tensorwright/compute/matrix.h"
+#include "tensorwright/ops/products/contraction.h"
 #include "tensorwright/ops/products/convolution.h"
 #include "tensorwright/ops/products/winograd.h"
 
 namespace tensorwright {
 
 // Calls KERNEL(name) for each kernel. A kernel that serves several ops of TensorFlow has a name for
-// each of them, because oneDNN's times differ. "square" is F(2x2, 3x3), "line" F(1x2, 1x3) and
-// F(1x2, 1x5).
+// each of them, because oneDNN's times differ. "product" is MatMul, "batch" BatchMatMul. "nn", "tn"
+// and "nt" tell whether the left or the right matrix is transposed, as in BLAS. "square" is
+// F(2x2, 3x3), "line" F(1x2, 1x3) and F(1x2, 1x5).
 #define TENSORWRIGHT_PRODUCT_KERNELS(KERNEL) \
-  KERNEL(product)                            \
-  KERNEL(transposed_product)                 \
+  KERNEL(product_nn)                         \
+  KERNEL(product_tn)                         \
+  KERNEL(product_nt)                         \
+  KERNEL(batch_nn)                           \
+  KERNEL(batch_tn)                           \
+  KERNEL(batch_nt)                           \
+  KERNEL(einsum)                             \
   KERNEL(filter_gradient)                    \
   KERNEL(square_outputs)                     \
   KERNEL(square_input_gradient)              \
@@ -43,18 +51,20 @@ inline constexpr const char* kKernelNames[] = {
 // Counts that determine the time of a kernel. Numbers of elements include padding to tiles and
 // vectors, and elements that are read or written several times.
 struct Work {
-  static constexpr int kCounts = 7;
+  static constexpr int kCounts = 9;
 
-  double calls;     // 1.
-  double products;  // Multiplications.
-  double inputs;    // Elements of the left matrix or of the images.
-  double outputs;   // Elements of the product, or of the outputs or their gradient.
-  double filters;   // Elements of the right matrix or of the filter.
-  double uncached;  // Elements of it beyond the L2 cache, each time that they are read.
-  double aliased;   // Multiplications that are slow because rows of a matrix share cache sets.
+  double calls;      // 1.
+  double products;   // Multiplications.
+  double inputs;     // Elements of the left matrix or of the images.
+  double outputs;    // Elements of the product, or of the outputs or their gradient.
+  double filters;    // Elements of the right matrix or of the filter.
+  double uncached;   // Elements of it beyond the L2 cache, each time that they are read.
+  double aliased;    // Multiplications that are slow because rows of a matrix share cache sets.
+  double batch = 0;  // Products of a batch.
+  double moved = 0;  // Elements that are transposed in memory.
 
   std::array<double, kCounts> list() const {
-    return {calls, products, inputs, outputs, filters, uncached, aliased};
+    return {calls, products, inputs, outputs, filters, uncached, aliased, batch, moved};
   }
 };
 
@@ -89,20 +99,68 @@ inline int CountAliases(std::int64_t rows, std::int64_t columns, std::int64_t el
 
 // The work of oneDNN's product of matrices of rows x depth and depth x columns.
 inline Work CountOneDnnProductWork(std::int64_t rows, std::int64_t depth, std::int64_t columns,
-                                   bool transposed) {
+                                   bool transposes_left, bool transposes_right) {
   const double m = rows, k = depth, n = columns;
-  const int aliases = std::max(CountAliases(rows, columns, columns),
-                               transposed ? CountAliases(rows, columns, rows) : 0);
+  const int aliases = std::max(CountAliases(rows, columns, transposes_right ? depth : columns),
+                               transposes_left ? CountAliases(rows, columns, rows) : 0);
   return {1, m * k * n, m * k, m * n, k * n, CountUncached(k * n), aliases * m * k * n};
 }
 
-// The work of Product.
-inline WorkPair CountProductWork(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
-  const double m = rows, k = depth, padded = RoundUp(columns, kPanel),
-               blocks = RoundUp(depth, kDepth) / kDepth;
-  return {{1, CountTileRows(rows) * k * padded, m * k, m * padded * blocks, k * padded,
-           CountUncached(k * padded), 0},
-          CountOneDnnProductWork(rows, depth, columns, false)};
+// Returns the elements that stock's Einsum transposes: all of a tensor in which an axis of the batch
+// is inside a matrix (ReduceOperand in tensorflow/core/kernels/linalg/einsum_op_impl.h).
+inline double CountMoved(const Contraction& of) {
+  const double m = of.rows.size, k = of.depth.size, n = of.columns.size,
+               count = static_cast<double>(of.count());
+  double moved = 0;
+  const auto add = [&](std::int64_t ContractionAxis::* step, std::int64_t outer, double elements) {
+    for (const ContractionAxis& axis : of.batch) {
+      if (axis.*step > 0 && axis.*step < outer) {
+        moved += elements;
+        return;
+      }
+    }
+  };
+  add(&ContractionAxis::left, std::max(of.rows.left, of.depth.left), count * m * k);
+  add(&ContractionAxis::right, std::max(of.depth.right, of.columns.right), count * k * n);
+  add(&ContractionAxis::out, of.rows.out, count * m * n);
+  return moved;
+}
+
+// Returns the number of columns, including padding to vectors. Without AVX-512, a last panel with one
+// vector counts as one and a half: it has too few sums to hide the latency of multiply-adds.
+inline double CountColumns(std::int64_t columns) {
+  const bool is_slow = !kHasAvx512 && (columns - 1) % kPanel < kLanes;
+  return RoundUp(columns, kLanes) + (is_slow ? kLanes / 2 : 0);
+}
+
+// The work of ContractionRun.
+inline WorkPair CountContractionWork(const Contraction& of, KernelId kernel) {
+  const double m = of.rows.size, k = of.depth.size, n = of.columns.size,
+               count = static_cast<double>(of.count()), padded = CountColumns(of.columns.size),
+               blocks = RoundUp(of.depth.size, kDepth) / kDepth;
+  const Matrix a = {nullptr, of.rows.size, of.depth.size, of.rows.left, of.depth.left},
+               b = {nullptr, of.depth.size, of.columns.size, of.depth.right, of.columns.right};
+  const double packed_left = Gemm::PacksLeft(Gemm::CountPanels(b.columns), a) ? m * k : 0,
+               packed_right = Gemm::PacksRight(a.rows, b) ? k * padded : 0;
+  const Work ours = {1,
+                     CountTileRows(of.rows.size) * k * padded * count,
+                     packed_left * count,
+                     m * padded * blocks * count,
+                     packed_right * count,
+                     CountUncached(k * padded),
+                     0,
+                     count};
+  Work onednn =
+      CountOneDnnProductWork(of.rows.size, of.depth.size, of.columns.size,
+                             kernel == KernelId::product_tn || kernel == KernelId::batch_tn,
+                             kernel == KernelId::product_nt || kernel == KernelId::batch_nt);
+  for (double* each :
+       {&onednn.products, &onednn.inputs, &onednn.outputs, &onednn.filters, &onednn.aliased}) {
+    *each *= count;
+  }
+  onednn.batch = count;
+  if (kernel == KernelId::einsum) onednn.moved = CountMoved(of);
+  return {ours, onednn};
 }
 
 // The work of oneDNN's direct convolution and of its gradients. A vector has kLanes filters. Counting
@@ -136,20 +194,6 @@ inline WorkPair CountFilterGradientWork(const Convolution& of) {
            taps * of.channels * filters * (outputs / 256 + 1),
            CountUncached(taps * of.channels * filters), 0},
           CountDirectWork(of)};
-}
-
-// Returns the convolution whose filter gradient is the product of a transposed matrix of
-// depth x rows and a matrix of depth x columns.
-inline Convolution ConvolutionOfTransposed(std::int64_t rows, std::int64_t depth,
-                                           std::int64_t columns) {
-  return {depth, rows, columns, {1, 1, 1}, {1, 1, 1}};
-}
-
-// The work of FilterGradient for a product with a transposed left matrix.
-inline WorkPair CountTransposedProductWork(std::int64_t rows, std::int64_t depth,
-                                           std::int64_t columns) {
-  return {CountFilterGradientWork(ConvolutionOfTransposed(rows, depth, columns)).ours,
-          CountOneDnnProductWork(rows, depth, columns, true)};
 }
 
 // The work of WinogradOutputs and, nearly, of WinogradGradient, which computes the filter in blocks
