@@ -25,14 +25,15 @@ from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 
-UPDATES, LOOPS, TWO_CPUS, PRODUCTS, UNNAMED, FOR_XLA = (
+UPDATES, LOOPS, TWO_CPUS, PRODUCTS, GROUPED, UNNAMED, FOR_XLA = (
     Path(__file__).with_name(name)
     for name in (
         *("updates.py", "loops.py", "two_cpus.py"),
-        *("products.py", "unnamed.py", "for_xla.py"),
+        *("products.py", "grouped.py", "unnamed.py", "for_xla.py"),
     )
 )
 UNIT, LOOPS_UNIT, PRODUCTS_UNIT = "fused/updates", "fused/loops", "fused/products"
+GROUPED_UNIT = "fused/grouped"
 ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
 AS_STOCK = {"channelless", "untouched", "compiled"}
 """The cases in which no product is the library's."""
@@ -71,7 +72,7 @@ def ran(
 @pytest.fixture(scope="module")
 def libraries(paths: Paths) -> Mapping[str, Path]:
     """By unit: those that admission would see."""
-    return compiled(Request(kernels=f"{UNIT},{LOOPS_UNIT},{PRODUCTS_UNIT}"), paths)
+    return compiled(Request(kernels=f"{UNIT},{LOOPS_UNIT},{PRODUCTS_UNIT},{GROUPED_UNIT}"), paths)
 
 
 @pytest.fixture(scope="module")
@@ -258,3 +259,33 @@ def test_products_for_avx2_are_onednns_on_a_cpu_with_avx512(
     counted.remove("left: product")  # (those in float64)
     names = {"products", "product executions"}
     assert counted == ({"left: wider vectors"} if own_cpu.has_avx512 else names)
+
+
+FEW_GROUPED = ("narrow", "strided", "layer of lines", "in_a_loop", "refused")
+
+
+def test_a_few_grouped_convolutions_lie_as_near_to_float64(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    library, out = libraries[GROUPED_UNIT], tmp_path / "few.json"
+    actual = ran(GROUPED, stock_arm, library, out, 2, *FEW_GROUPED)
+    assert {name: row["unlike"] for name, row in actual.items()} == dict.fromkeys(FEW_GROUPED, "")
+    assert all(row["events"]["grouped executions"] for row in actual.values())
+    assert actual["refused"]["events"]["stock: grouped"] == 2
+
+
+@pytest.mark.slow
+def test_all_grouped_convolutions_lie_as_near_to_float64(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    run = functools.partial(ran, GROUPED, stock_arm, libraries[GROUPED_UNIT])
+    actual = run(tmp_path / "all.json", 3)
+    assert {name: row["unlike"] for name, row in actual.items() if row["unlike"]} == {}
+    computed = {name for name, row in actual.items() if row["events"].get("grouped executions")}
+    assert computed == {*actual} - {"one_group", "compiled"}
+    as_before = {name for name, row in actual.items() if row["events"].get("stock: grouped")}
+    assert as_before == {"one_group", "refused"}
+    single = run(tmp_path / "single.json", 1)
+    assert {name for name in computed if single[name]["bits"] != actual[name]["bits"]} <= {
+        "fitted"  # (has ops of TensorFlow whose bits depend on the number of threads)
+    }

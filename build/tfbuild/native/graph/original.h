@@ -6,12 +6,17 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tensorwright/graph/functions.h"
+#include "tensorwright/graph/xla.h"
 
 namespace tensorwright {
 
@@ -23,6 +28,80 @@ inline std::string MakeOriginalName(const std::string& prefix,
                                     const tensorflow::FunctionLibraryDefinition& library) {
   static std::atomic<std::int64_t> made{0};
   return library.UniqueFunctionName(prefix + std::to_string(made++) + "_");
+}
+
+constexpr char kOriginalAttr[] = "_tensorwright_left";  // Marks original nodes: not to be fused.
+
+// Returns a function without a name that contains only `node`, with arguments in_0, in_1, ... of the
+// types `inputs` and results out_0, out_1, ... of the types `outputs`, which the node has as its
+// output "output".
+inline tensorflow::FunctionDef MakeOriginalFunction(const tensorflow::NodeDef& node,
+                                                    const tensorflow::AttrValue::ListValue& inputs,
+                                                    const tensorflow::AttrValue::ListValue& outputs,
+                                                    bool is_stateful) {
+  tensorflow::FunctionDef function;
+  function.mutable_signature()->set_is_stateful(is_stateful);
+  tensorflow::NodeDef* original = function.add_node_def();
+  *original = node;
+  original->set_name("original");
+  original->clear_input();
+  tensorflow::AddNodeAttr(kOriginalAttr, true, original);
+  for (int i = 0; i < inputs.type_size(); ++i) {
+    auto* argument = function.mutable_signature()->add_input_arg();
+    argument->set_name("in_" + std::to_string(i));
+    argument->set_type(inputs.type(i));
+    original->add_input(argument->name());
+  }
+  for (int i = 0; i < outputs.type_size(); ++i) {
+    auto* result = function.mutable_signature()->add_output_arg();
+    result->set_name("out_" + std::to_string(i));
+    result->set_type(outputs.type(i));
+    (*function.mutable_ret())[result->name()] = "original:output:" + std::to_string(i);
+  }
+  return function;
+}
+
+// Returns those of `functions` that ops of TensorFlow call. Fused ops hold functions, too.
+inline std::set<std::string> FindCalledFunctions(
+    const std::set<std::string>& functions, const tensorflow::Graph& graph,
+    const tensorflow::FunctionLibraryDefinition& library) {
+  std::vector<std::string> names;
+  const auto look = [&](const tensorflow::NodeDef& node) {
+    if (node.op().rfind("_Tensorwright", 0) == 0 || node.attr().count(kOriginalAttr)) return;
+    AddFunctions(node, library, &names);
+  };
+  for (const tensorflow::Node* node : graph.op_nodes()) look(node->def());
+  for (const std::string& name : library.ListFunctionNames()) {
+    for (const tensorflow::NodeDef& node : library.Find(name)->node_def()) look(node);
+  }
+  std::set<std::string> called;
+  for (const std::string& name : names) {
+    if (functions.count(name)) called.insert(name);
+  }
+  return called;
+}
+
+// Changes `node` into the fused op `op`, and adds `definition`, the function with the original node,
+// to `library`. Its name begins with `prefix`.
+inline absl::Status ConvertToFusedOp(const char* op, const char* prefix, bool in_function,
+                                     tensorflow::FunctionDef definition,
+                                     tensorflow::FunctionLibraryDefinition* library,
+                                     tensorflow::NodeDef* node) {
+  std::string name = in_function ? "" : FindEqualFunction(*library, prefix, definition);
+  if (name.empty()) name = MakeOriginalName(prefix, *library);
+  const bool is_stateful = definition.signature().is_stateful();
+  definition.mutable_signature()->set_name(name);
+  TF_RETURN_IF_ERROR(library->AddFunctionDef(definition));
+  node->set_op(op);
+  tensorflow::NameAttrList function;
+  function.set_name(name);
+  tensorflow::AddNodeAttr("original", function, node);
+  // Sessions keep only the kernels of stateful ops (Original).
+  tensorflow::AddNodeAttr("in_function", in_function || !is_stateful, node);
+  // When TensorFlow prepares a graph, it runs stateless ops whose inputs are constants, but those
+  // with this attribute (constant_folding.cc). It has no other effect if it is an empty list.
+  if (!is_stateful) tensorflow::AddNodeAttr("_scoped_allocator", std::vector<int>(), node);
+  return absl::OkStatus();
 }
 
 // The function with the original ops, which the node's attribute `original` names.
@@ -64,6 +143,9 @@ class Original {
     return absl::OkStatus();
   }
 
+  // Runs the function as an asynchronous kernel of its inputs and outputs.
+  void Run(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done);
+
  private:
   tensorflow::NameAttrList function_;
   bool in_function_ = false;
@@ -89,6 +171,30 @@ inline std::vector<tensorflow::Tensor> ArgumentsOf(tensorflow::OpKernelContext* 
   std::vector<tensorflow::Tensor> arguments;
   for (int i = 0; i < context->num_inputs(); ++i) arguments.push_back(context->input(i));
   return arguments;
+}
+
+inline void Original::Run(tensorflow::OpKernelContext* context,
+                          tensorflow::AsyncOpKernel::DoneCallback done) {
+  auto* library = context->function_library();
+  Runtime::Handle handle;
+  // TensorFlow lowers the loops of multi-device functions, as it would have lowered this one.
+  Runtime::InstantiateOptions making;
+  making.target = context->device()->name();
+  making.is_multi_device_function = true;
+  making.input_devices.assign(context->num_inputs(), making.target);
+  making.output_devices.assign(context->num_outputs(), making.target);
+  if (library->config_proto() != nullptr) making.config_proto = *library->config_proto();
+  OP_REQUIRES_OK_ASYNC(context, Instantiate(library, making, &handle), done);
+  auto* results = new std::vector<tensorflow::Tensor>;
+  library->Run(OptionsOf(context), handle, ArgumentsOf(context), results,
+               [context, results, done = std::move(done)](const absl::Status& status) {
+                 std::unique_ptr<std::vector<tensorflow::Tensor>> owned(results);
+                 if (!status.ok()) context->SetStatus(status);
+                 for (std::size_t i = 0; status.ok() && i < owned->size(); ++i) {
+                   context->set_output(i, (*owned)[i]);
+                 }
+                 done();
+               });
 }
 
 }  // namespace tensorwright

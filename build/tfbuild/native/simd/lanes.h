@@ -27,6 +27,21 @@ inline void StoreLanes(float* to, Lanes lanes) { std::memcpy(to, &lanes, sizeof(
 // Returns a vector with `value` in every lane.
 inline Lanes Broadcast(float value) { return value - Lanes{}; }
 
+using Indices = int __attribute__((vector_size(kLanes * sizeof(int))));
+
+// Returns the lanes of `values` at `indices`, which are at least 0 and less than kLanes.
+inline Lanes Permute(Lanes values, Indices indices) {
+#if defined(__AVX512F__)
+  return (Lanes)_mm512_permutexvar_ps((__m512i)indices, (__m512)values);
+#elif defined(__AVX2__)
+  return (Lanes)_mm256_permutevar8x32_ps((__m256)values, (__m256i)indices);
+#else
+  Lanes lanes;
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = values[indices[lane]];
+  return lanes;
+#endif
+}
+
 // Returns a * b + c, rounded once if the target has FMA. Otherwise it is rounded twice, because
 // kernels are compiled with -ffp-contract=off.
 inline Lanes MultiplyAdd(Lanes a, Lanes b, Lanes c) {

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
 #include "tensorflow/core/framework/function.h"
@@ -21,6 +20,7 @@
 #include "tensorflow/core/public/session_options.h"
 #include "tensorwright/graph/functions.h"
 #include "tensorwright/graph/original.h"
+#include "tensorwright/graph/placed.h"
 #include "tensorwright/graph/replace.h"
 #include "tensorwright/graph/switches.h"
 #include "tensorwright/graph/xla.h"
@@ -32,17 +32,12 @@ namespace {
 
 constexpr char kLoops[] = "loops";
 constexpr char kLoop[] = "_TensorwrightLoop";
-constexpr char kOriginalLoopAttr[] =
-    "_tensorwright_left";  // Marks original loops: not to be fused.
 constexpr char kOriginalPrefix[] = "__tensorwright_loop_";
-// When TensorFlow prepares a graph, it runs stateless ops whose inputs are constants, but those with
-// this attribute (constant_folding.cc). It has no other effect if it is an empty list.
-constexpr char kNotFoldedAttr[] = "_scoped_allocator";
 
 // Whether the node is a while loop that may be fused.
 bool IsWhile(const tensorflow::NodeDef& node) {
   return (node.op() == "While" || node.op() == "StatelessWhile") &&
-         node.attr().count(kOriginalLoopAttr) == 0;
+         node.attr().count(kOriginalAttr) == 0;
 }
 
 // Returns the Python name of a traced function: `name` without the prefix and the numbers that
@@ -89,8 +84,8 @@ class LoopFuser {
   absl::Status Run() {
     if (library_ == nullptr) return absl::OkStatus();
     const std::set<std::string> marked = FunctionsForXla(graph_, *library_);
-    ReportXlaFunctions(marked);
-    if (!HasOnlyLocalCpus()) return absl::OkStatus();
+    ReportXlaFunctions(FindCalledFunctions(marked, graph_, *library_));
+    if (!HasOnlyLocalCpus(devices_)) return absl::OkStatus();
     const std::set<std::string> compiled = CompiledFunctions(marked, graph_, *library_);
     absl::Status fused;
     TF_RETURN_IF_ERROR(ChangeFunctions(options_, compiled, [&](tensorflow::FunctionDef* function) {
@@ -114,16 +109,6 @@ class LoopFuser {
   }
 
  private:
-  // Whether all devices are known to be CPUs of this process. Loops are not placed yet: if there
-  // are other devices, a loop may be meant for one of them.
-  bool HasOnlyLocalCpus() const {
-    if (devices_ == nullptr) return false;
-    for (const auto* device : devices_->devices()) {
-      if (!device->IsLocal() || device->device_type() != tensorflow::DEVICE_CPU) return false;
-    }
-    return true;
-  }
-
   // Returns why the loop cannot be one op in this graph, whatever it computes; empty if it can.
   std::string FindObstacle(const tensorflow::NodeDef& node) const {
     // With this option, each signature of a session has its own functions, but all signatures share
@@ -175,47 +160,14 @@ class LoopFuser {
 
   // Changes a loop into the fused op and adds the original loop to the function library.
   absl::Status ConvertToFusedLoop(tensorflow::NodeDef& node) {
-    tensorflow::FunctionDef definition = MakeOriginalFunction(node);
-    std::string original =
-        in_function_ ? "" : FindEqualFunction(*library_, kOriginalPrefix, definition);
-    if (original.empty()) original = MakeOriginalName(kOriginalPrefix, *library_);
-    definition.mutable_signature()->set_name(original);
-    TF_RETURN_IF_ERROR(library_->AddFunctionDef(definition));
-    node.set_op(node.op() == "While" ? kLoop : "_TensorwrightStatelessLoop");
-    tensorflow::NameAttrList function;
-    function.set_name(original);
-    tensorflow::AddNodeAttr("original", function, &node);
-    // Sessions keep only the kernels of stateful ops (Original).
-    tensorflow::AddNodeAttr("in_function", in_function_ || node.op() != kLoop, &node);
-    if (node.op() != kLoop) tensorflow::AddNodeAttr(kNotFoldedAttr, std::vector<int>(), &node);
+    const bool is_stateful = node.op() == "While";
+    const auto& types = node.attr().at("T").list();
+    TF_RETURN_IF_ERROR(ConvertToFusedOp(
+        is_stateful ? kLoop : "_TensorwrightStatelessLoop", kOriginalPrefix, in_function_,
+        MakeOriginalFunction(node, types, types, is_stateful), library_, &node));
     VLOG(1) << node.name() << " is one operation";
     events::loops.Add();
     return absl::OkStatus();
-  }
-
-  // Returns a function without a name that contains only the original loop, with arguments in_0,
-  // in_1, ... and results out_0, out_1, ...
-  static tensorflow::FunctionDef MakeOriginalFunction(const tensorflow::NodeDef& node) {
-    tensorflow::FunctionDef function;
-    function.mutable_signature()->set_is_stateful(node.op() == "While");
-    tensorflow::NodeDef* loop = function.add_node_def();
-    *loop = node;
-    loop->set_name("loop");
-    loop->clear_input();
-    tensorflow::AddNodeAttr(kOriginalLoopAttr, true, loop);
-    const auto& types = node.attr().at("T").list();
-    for (int i = 0; i < types.type_size(); ++i) {
-      const std::string number = std::to_string(i);
-      for (const bool into : {true, false}) {
-        auto* argument = into ? function.mutable_signature()->add_input_arg()
-                              : function.mutable_signature()->add_output_arg();
-        argument->set_name((into ? "in_" : "out_") + number);
-        argument->set_type(types.type(i));
-      }
-      loop->add_input("in_" + number);
-      (*function.mutable_ret())["out_" + number] = "loop:output:" + number;
-    }
-    return function;
   }
 
   const tensorflow::GraphOptimizationPassOptions& options_;

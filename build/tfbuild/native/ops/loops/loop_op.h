@@ -15,12 +15,11 @@
 
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/resource_mgr.h"
-#include "tensorflow/core/framework/resource_var.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_encode_decode.h"
 #include "tensorflow/core/kernels/tensor_list.h"
 #include "tensorwright/graph/original.h"
+#include "tensorwright/graph/variables.h"
 #include "tensorwright/ops/loops/events.h"
 #include "tensorwright/ops/loops/loop.h"
 #include "tensorwright/ops/loops/memory.h"
@@ -57,7 +56,7 @@ class LoopOp : public tensorflow::AsyncOpKernel {
                                                  : nullptr;
     if (plan == nullptr || !HasMatchingItems(*plan, given)) {
       events::stock_loop.Add();
-      return RunOriginal(context, std::move(done));
+      return original_.Run(context, std::move(done));
     }
     LoopRun run(*plan, given, context);
     OP_REQUIRES_OK_ASYNC(context, run.Run(), done);
@@ -117,21 +116,6 @@ class LoopOp : public tensorflow::AsyncOpKernel {
         if (given->lists[i] == nullptr) return false;
       }
     }
-    return true;
-  }
-
-  // Reads a variable under a shared lock. `value` shares the variable's buffer. Returns false if
-  // the variable has no value, or is in copy-on-read mode, in which no tensor may share its buffer
-  // (resource_var.h).
-  static bool ReadVariable(OpKernelContext* context, int input, Tensor* value) {
-    tensorflow::core::RefCountPtr<tensorflow::Var> variable;
-    if (!LookupResource(context, HandleFromInput(context, input), &variable).ok()) return false;
-    tensorflow::tf_shared_lock lock(*variable->mu());
-    if (!variable->is_initialized || !variable->tensor()->IsInitialized() ||
-        variable->copy_on_read_mode.load()) {
-      return false;
-    }
-    *value = *variable->tensor();
     return true;
   }
 
@@ -294,30 +278,6 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     if (write.constant >= 0) return plan.constants[write.constant];
     const CounterValues& counter = plan.counters.at(write.value);
     return TensorOf({counter.dimensions, {counter.values[t]}}, write.type);
-  }
-
-  // Runs the original loop.
-  void RunOriginal(OpKernelContext* context, DoneCallback done) {
-    auto* library = context->function_library();
-    tensorflow::FunctionLibraryRuntime::Handle handle;
-    // TensorFlow lowers the loops of multi-device functions, as it would have lowered this one.
-    tensorflow::FunctionLibraryRuntime::InstantiateOptions making;
-    making.target = context->device()->name();
-    making.is_multi_device_function = true;
-    making.input_devices.assign(context->num_inputs(), making.target);
-    making.output_devices.assign(context->num_outputs(), making.target);
-    if (library->config_proto() != nullptr) making.config_proto = *library->config_proto();
-    OP_REQUIRES_OK_ASYNC(context, original_.Instantiate(library, making, &handle), done);
-    auto* results = new std::vector<Tensor>;
-    library->Run(OptionsOf(context), handle, ArgumentsOf(context), results,
-                 [context, results, done = std::move(done)](const absl::Status& status) {
-                   std::unique_ptr<std::vector<Tensor>> owned(results);
-                   if (!status.ok()) context->SetStatus(status);
-                   for (std::size_t i = 0; status.ok() && i < owned->size(); ++i) {
-                     context->set_output(i, (*owned)[i]);
-                   }
-                   done();
-                 });
   }
 
   WhileLoop loop_;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tensorwright/compute/threads.h"
-#include "tensorwright/ops/products/convolution.h"
+#include "tensorwright/compute/convolution.h"
 #include "tensorwright/ops/products/faster.h"
 #include "tensorwright/ops/products/filter_gradient.h"
 #include "tensorwright/ops/products/replaced_op.h"
@@ -52,13 +52,12 @@ class ConvolutionOpBase : public ReplacedOp {
   bool GetConvolution(const TensorShape& in, const TensorShape& filter, const TensorShape& out,
                       Convolution* of) const {
     if (in.dims() != 4 || filter.dims() != 4 || out.dims() != 4) return false;
+    *of = {in.dim_size(0), in.dim_size(3), out.dim_size(3), AxisOf(in, filter, 1),
+           AxisOf(in, filter, 2)};
     for (int axis : {1, 2}) {
-      if (out.dim_size(axis) == 0 || out.dim_size(axis) != CountOutputs(in, filter, axis)) {
-        return false;
-      }
+      const std::int64_t outputs = (axis == 1 ? of->rows : of->columns).out;
+      if (outputs == 0 || out.dim_size(axis) != outputs) return false;
     }
-    *of = {in.dim_size(0), in.dim_size(3), out.dim_size(3), AxisOf(in, filter, out, 1),
-           AxisOf(in, filter, out, 2)};
     return of->images > 0 && of->channels > 0 && of->filters > 0 && out.dim_size(0) == of->images &&
            filter.dim_size(2) == of->channels && filter.dim_size(3) == of->filters;
   }
@@ -67,10 +66,10 @@ class ConvolutionOpBase : public ReplacedOp {
   // or if the outputs are too many for a tensor.
   TensorShape GetOutputShape(const TensorShape& in, const TensorShape& filter) const {
     if (in.dims() != 4 || filter.dims() != 4) return {};
-    const std::int64_t rows = CountOutputs(in, filter, 1), columns = CountOutputs(in, filter, 2);
     TensorShape shape;
-    const auto built =
-        TensorShape::BuildTensorShape({in.dim_size(0), rows, columns, filter.dim_size(3)}, &shape);
+    const auto built = TensorShape::BuildTensorShape(
+        {in.dim_size(0), AxisOf(in, filter, 1).out, AxisOf(in, filter, 2).out, filter.dim_size(3)},
+        &shape);
     return built.ok() ? shape : TensorShape();
   }
 
@@ -110,20 +109,9 @@ class ConvolutionOpBase : public ReplacedOp {
   }
 
  private:
-  Convolution::Axis AxisOf(const TensorShape& in, const TensorShape& filter, const TensorShape& out,
-                           int axis) const {
-    Convolution::Axis of = {in.dim_size(axis), out.dim_size(axis), filter.dim_size(axis - 1),
-                            strides_[axis], dilations_[axis]};
-    if (same_) of.before = std::max<std::int64_t>(of.InputExtent(of.out) - of.in, 0) / 2;
-    return of;
-  }
-
-  // Returns the number of outputs along an axis: 0 if the filter has no taps or does not fit.
-  std::int64_t CountOutputs(const TensorShape& in, const TensorShape& filter, int axis) const {
-    const std::int64_t taps = filter.dim_size(axis - 1), stride = strides_[axis],
-                       lost = same_ ? 0 : (taps - 1) * dilations_[axis];
-    const std::int64_t left = in.dim_size(axis) - lost;
-    return taps == 0 || left <= 0 ? 0 : (left + stride - 1) / stride;
+  Convolution::Axis AxisOf(const TensorShape& in, const TensorShape& filter, int axis) const {
+    return Convolution::Axis::Of(in.dim_size(axis), filter.dim_size(axis - 1), strides_[axis],
+                                 dilations_[axis], same_);
   }
 
   std::vector<std::int32_t> strides_, dilations_ = {1, 1, 1, 1};

@@ -22,7 +22,7 @@
 
 #include "tensorwright/compute/matrix.h"
 #include "tensorwright/compute/scratch.h"
-#include "tensorwright/ops/products/convolution.h"
+#include "tensorwright/compute/convolution.h"
 
 namespace tensorwright {
 

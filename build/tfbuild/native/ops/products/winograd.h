@@ -25,7 +25,7 @@
 #include <cstdint>
 
 #include "tensorwright/compute/matrix.h"
-#include "tensorwright/ops/products/convolution.h"
+#include "tensorwright/compute/convolution.h"
 
 namespace tensorwright {
 

@@ -10,7 +10,7 @@
 
 #include "tensorwright/compute/matrix.h"
 #include "tensorwright/compute/scratch.h"
-#include "tensorwright/ops/products/convolution.h"
+#include "tensorwright/compute/convolution.h"
 #include "tensorwright/ops/products/winograd.h"
 
 namespace tensorwright {

@@ -8,10 +8,10 @@
 #include <array>
 #include <cstdint>
 
+#include "tensorwright/compute/convolution.h"
 #include "tensorwright/compute/gemm.h"
 #include "tensorwright/compute/matrix.h"
 #include "tensorwright/ops/products/contraction.h"
-#include "tensorwright/ops/products/convolution.h"
 #include "tensorwright/ops/products/winograd.h"
 
 namespace tensorwright {

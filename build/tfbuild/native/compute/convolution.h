@@ -1,8 +1,9 @@
 // The shape of a convolution.
 
-#ifndef TENSORWRIGHT_OPS_PRODUCTS_CONVOLUTION_H_
-#define TENSORWRIGHT_OPS_PRODUCTS_CONVOLUTION_H_
+#ifndef TENSORWRIGHT_COMPUTE_CONVOLUTION_H_
+#define TENSORWRIGHT_COMPUTE_CONVOLUTION_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tensorwright/compute/matrix.h"
@@ -16,6 +17,17 @@ struct Convolution {
   // the padding before the first input.
   struct Axis {
     std::int64_t in, out, taps, stride = 1, dilation = 1, before = 0;
+
+    // Returns the axis of a convolution with the padding SAME, or VALID if not `same`. It has no
+    // outputs if the filter has no taps or does not fit.
+    static Axis Of(std::int64_t in, std::int64_t taps, std::int64_t stride, std::int64_t dilation,
+                   bool same) {
+      Axis axis = {in, 0, taps, stride, dilation};
+      const std::int64_t left = same ? in : in - (taps - 1) * dilation;
+      if (taps > 0 && left > 0) axis.out = (left + stride - 1) / stride;
+      if (same) axis.before = std::max<std::int64_t>(axis.InputExtent(axis.out) - in, 0) / 2;
+      return axis;
+    }
 
     // Returns the number of input positions from the first to the last that `count` adjacent
     // outputs read.
@@ -56,4 +68,4 @@ struct Convolution {
 
 }  // namespace tensorwright
 
-#endif  // TENSORWRIGHT_OPS_PRODUCTS_CONVOLUTION_H_
+#endif  // TENSORWRIGHT_COMPUTE_CONVOLUTION_H_
