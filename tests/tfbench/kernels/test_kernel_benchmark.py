@@ -51,8 +51,9 @@ def test_a_batch_is_of_transposed_matrices() -> None:
 
 
 def test_an_einsum_has_the_sizes_of_its_labels() -> None:
-    sizes = {"batch": 2, "rows": 3, "depth": 5, "columns": 7, "filters": 11}
-    shape = Shape(op="Einsum", equation="aecd,abcd->acbe", **sizes)
+    shape = Shape(
+        op="Einsum", equation="aecd,abcd->acbe", batch=2, rows=3, depth=5, columns=7, filters=11
+    )
     assert shape.operations == 2 * 2 * 3 * 5 * 7 * 11
     site = shape.create_site()
     assert [operand.shape for operand in site.inputs] == [(2, 11, 5, 7), (2, 3, 5, 7)]
@@ -70,8 +71,16 @@ def test_a_gradient_of_inputs_has_their_sizes() -> None:
 
 
 def test_a_stride_divides_the_outputs() -> None:
-    sizes = {"rows": 2, "depth": 9, "columns": 3, "filters": 5, "height": 3, "width": 3}
-    shape = Shape(op="Conv2DBackpropFilter", **sizes, stride=2)
+    shape = Shape(
+        op="Conv2DBackpropFilter",
+        rows=2,
+        depth=9,
+        columns=3,
+        filters=5,
+        height=3,
+        width=3,
+        stride=2,
+    )
     site = shape.create_site()
     assert site.inputs[-1].shape == (2, 5, 5, 5)
     assert site.attributes["strides"] == "list { i: 1 i: 2 i: 2 i: 1 }"
