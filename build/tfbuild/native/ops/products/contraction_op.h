@@ -4,6 +4,7 @@
 #ifndef TENSORWRIGHT_OPS_PRODUCTS_CONTRACTION_OP_H_
 #define TENSORWRIGHT_OPS_PRODUCTS_CONTRACTION_OP_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,12 +48,17 @@ class ContractionOp : public ReplacedOp {
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &out));
     *done = true;
     const float *a = first.flat<float>().data(), *b = second.flat<float>().data();
-    const ContractionRun run(of, Threads(context), of.is_swapped ? b : a, of.is_swapped ? a : b,
-                             finish, out->flat<float>().data());
-    ShareParts(context, Threads(context), run.parts(),
+    const std::int64_t work = of.count() * of.rows.size * of.depth.size * of.columns.size,
+                       threads = std::min(Threads(context), 1 + work / kLeastWork);
+    const ContractionRun run(of, threads, of.is_swapped ? b : a, of.is_swapped ? a : b, finish,
+                             out->flat<float>().data());
+    ShareParts(context, threads, run.parts(),
                [&](std::int64_t begin, std::int64_t end) { run.Compute(begin, end); });
     return absl::OkStatus();
   }
+
+  // Multiplications that take about as long as waking a thread.
+  static constexpr std::int64_t kLeastWork = 1 << 20;
 
   static Sizes SizesOf(const TensorShape& shape) {
     const auto sizes = shape.dim_sizes();
@@ -60,7 +66,7 @@ class ContractionOp : public ReplacedOp {
   }
 };
 
-// MatMul, _FusedMatMul with a bias and optionally ReLU, and BatchMatMul.
+// MatMul, _FusedMatMul with a bias and optionally ReLU, and BatchMatMulV2.
 class ProductOp : public ContractionOp {
  public:
   explicit ProductOp(OpKernelConstruction* context) : ContractionOp(context) {

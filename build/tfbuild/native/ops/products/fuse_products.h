@@ -37,8 +37,6 @@ const char* FindReplacementOp(const tensorflow::Node& node) {
       {"_MklMatMul", "_TensorwrightProduct"},
       {"_FusedMatMul", "_TensorwrightFusedProduct"},
       {"_MklNativeFusedMatMul", "_TensorwrightFusedProduct"},
-      {"BatchMatMul", "_TensorwrightProduct"},
-      {"_MklBatchMatMul", "_TensorwrightProduct"},
       {"BatchMatMulV2", "_TensorwrightProduct"},
       {"_MklBatchMatMulV2", "_TensorwrightProduct"},
       {"Einsum", "_TensorwrightEinsum"},
