@@ -42,12 +42,14 @@ def fitted(module: ModuleType, dtype: str) -> list[Tensor]:
         return [*(np.asarray(each) for each in model.trainable_variables), predicted]
 
 
-def convolve(module: ModuleType, images: Tensor, filter_: Tensor) -> Tensor:
+def convolve(
+    module: ModuleType, images: Tensor, filter_: Tensor, strides: int = 1, dilations: int = 1
+) -> Tensor:
     """What Keras calls."""
     function = in_graph(module, jit_compile=True)(
         functools.partial(module.nn.conv2d, padding="SAME")
     )
-    return function(images, filter_, strides=1)
+    return function(images, filter_, strides=strides, dilations=dilations)
 
 
 def in_a_loop(module: ModuleType, dtype: str) -> list[Tensor]:
@@ -95,6 +97,19 @@ def one_group(module: ModuleType, dtype: str) -> list[Tensor]:
     ]
 
 
+def far_apart(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Taps or windows far apart would take too much memory: XLA computes these."""
+
+    @in_graph(module)
+    def run(images: Tensor, filter_: Tensor) -> list[Tensor]:
+        outputs = [convolve(module, images, filter_, dilations=30_000)]
+        return [*outputs, convolve(module, images, filter_, strides=50_000)]
+
+    return list(
+        run(draw_as(module, dtype, (1, 8, 8, 32), 1), draw_as(module, dtype, (3, 3, 1, 32), 2))
+    )
+
+
 def compiled(module: ModuleType, dtype: str) -> list[Tensor]:
     """In a larger function for XLA, and in one that does more than to convolve."""
 
@@ -121,7 +136,7 @@ def saved(module: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def cases() -> Mapping[str, Case]:
-    more = (fitted, in_a_loop, refused, one_group, compiled, saved)
+    more = (fitted, in_a_loop, refused, one_group, far_apart, compiled, saved)
     return {
         **grouped.cases(),
         **{case.__name__: float64.create_case(case) for case in more},

@@ -4,6 +4,7 @@
 #ifndef TENSORWRIGHT_OPS_GROUPED_GROUPED_OP_H_
 #define TENSORWRIGHT_OPS_GROUPED_GROUPED_OP_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -111,8 +112,23 @@ class CallRun {
     return TensorShape::BuildTensorShape(all, shape).ok();
   }
 
+  // Whether the sources that a row of kPositions targets reads are few enough to be packed. They are
+  // not if strides or dilations are large.
+  static bool IsCompact(const Convolution& of, std::int64_t groups) {
+    const auto count = [](const Convolution::Axis& axis, std::int64_t targets) {
+      return static_cast<double>(axis.stride) * static_cast<double>(targets) +
+             static_cast<double>(axis.dilation) * static_cast<double>(axis.taps - 1);
+    };
+    const Groups outputs = {groups, of.channels, of.filters},
+                 inputs = {groups, of.filters, of.channels};
+    const std::int64_t position =
+        std::max(outputs.channels * outputs.unit(), inputs.channels * inputs.unit());
+    return count(of.rows, 1) * count(of.columns, kPositions) * static_cast<double>(position) <=
+           4 * kPackedFloats;
+  }
+
   // Sets `*of` to the convolution of one group, and `*groups`. Returns false if the shapes do not
-  // match, if one is empty, or if there is only one group.
+  // match, if one is empty, if there is only one group, or if packing would take too much memory.
   static bool GetConvolution(const Value& value, const TensorShape& in, const TensorShape& filter,
                              Convolution* of, std::int64_t* groups) {
     if (in.dims() != 4 || filter.dims() != 4) return false;
@@ -128,7 +144,7 @@ class CallRun {
       return false;
     }
     of->filters /= *groups;
-    return of->rows.out > 0 && of->columns.out > 0;
+    return of->rows.out > 0 && of->columns.out > 0 && IsCompact(*of, *groups);
   }
 
   // Whether `shape` is that of the outputs.
@@ -217,11 +233,14 @@ class GroupedOp : public tensorflow::AsyncOpKernel {
     const auto* library = context->function_library()->GetFunctionLibraryDefinition();
     const tensorflow::FunctionDef* definition = library->Find(function.name());
     bool convolves = false;
-    OP_REQUIRES(context, definition != nullptr && CallReader(*definition, &call_).Read(&convolves),
-                tensorflow::errors::Internal(name(), " does not convolve"));
+    is_supported_ = definition != nullptr && CallReader(*definition, &call_).Read(&convolves);
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+    if (!is_supported_) {
+      events::stock_grouped.Add();
+      return original_.Run(context, std::move(done));
+    }
     CallRun run(call_, context);
     std::vector<std::pair<int, Tensor>> outputs;
     for (int i = 0; i < context->num_outputs(); ++i) {
@@ -241,6 +260,7 @@ class GroupedOp : public tensorflow::AsyncOpKernel {
 
  private:
   ConvolvingCall call_;
+  bool is_supported_ = false;  // False if Grappler changed the function after the pass.
   Original original_;
 };
 
