@@ -232,7 +232,7 @@ def test_products_lie_as_near_to_float64(
     assert computed == {*actual} - AS_STOCK
     assert actual["untouched"]["events"]["left: product"]
     assert actual["compiled"]["events"].keys() <= {"left: compiled", "left: functions for XLA"}
-    few = computed & {"layer, deep", "product", "valid", "many images", "transposed, deep"}
+    few = computed & {"layer, deep", "product", "valid", "many images", "attention", "batch"}
     other_value = run(threads + 1, *few, **products.SETTINGS)
     assert {
         name: other_value[name]["bits"] == actual[name]["bits"] for name in few
