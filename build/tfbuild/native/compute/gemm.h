@@ -94,7 +94,7 @@ class Gemm {
     for (std::int64_t step = 0; step < steps; ++step) {
       const std::int64_t from = step * a_.columns / steps,
                          depth = (step + 1) * a_.columns / steps - from;
-      const auto take = [&](std::int64_t first, std::int64_t last) {
+      const auto take_panels = [&](std::int64_t first, std::int64_t last) {
         const std::int64_t column = (block.first_panel + first) * kPanel;
         const std::int64_t end = std::min((block.first_panel + last) * kPanel, b_.columns);
         const Matrix columns = {b_.data + from * b_.row_step + column * b_.column_step, depth,
@@ -102,7 +102,7 @@ class Gemm {
         float* packed = packs_ahead ? right + first * depth * kPanel : right;
         TakePanels(columns, packs_right, packed, panels + first);
       };
-      if (packs_ahead) take(0, count);
+      if (packs_ahead) take_panels(0, count);
       for (std::int64_t row = block.first_row; row < block.last_row; row += row_block) {
         const Matrix part = {a_.data + row * a_.row_step + from * a_.column_step,
                              std::min(row_block, block.last_row - row), depth, a_.row_step,
@@ -111,7 +111,7 @@ class Gemm {
         for (std::int64_t i = 0; i < count; ++i) {
           const std::int64_t column = (block.first_panel + i) * kPanel;
           float* to = out_ + row * out_step_ + column;
-          if (!packs_ahead) take(i, i + 1);
+          if (!packs_ahead) take_panels(i, i + 1);
           MultiplyPanel(part, packs_left ? left : nullptr, panels[i], to, step > 0);
           if (step == steps - 1) finish_.Apply(column, part.rows, panels[i].width, to, out_step_);
         }
@@ -170,8 +170,7 @@ class Gemm {
           packed != nullptr
               ? Matrix{packed + tile * a.columns * kTileRows, rows, a.columns, 1, kTileRows}
               : Matrix{a.data + row * a.row_step, rows, a.columns, a.row_step, a.column_step};
-      ComputeTile<kTileRows>(rows, part, panel.data, panel.step, a.columns, to + row * out_step_,
-                             out_step_, panel.width, add);
+      ComputeTile(part, panel.data, panel.step, to + row * out_step_, out_step_, panel.width, add);
     });
   }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tensorwright/compute/constant.h"
 #include "tensorwright/simd/lanes.h"
 
 namespace tensorwright {
@@ -92,12 +93,12 @@ template <int kRows, int kVectors>
   }
 }
 
-// Multiplies kRows rows of `a` by `depth` rows of a panel, which are `panel_step` elements apart, and
+// Multiplies `a`, which has kRows rows, by a panel, whose rows are `panel_step` elements apart, and
 // stores the tile as StoreTile does. The tile has kVectors vectors of columns. If `start` is not
 // null, each row of sums starts at its elements instead of zero.
 template <int kRows, int kVectors>
-void Tile(const Matrix& a, const float* panel, std::int64_t panel_step, std::int64_t depth,
-          float* out, std::int64_t out_step, std::int64_t width, bool add, const float* start) {
+void Tile(const Matrix& a, const float* panel, std::int64_t panel_step, float* out,
+          std::int64_t out_step, std::int64_t width, bool add, const float* start) {
   constexpr int kLine = 16;  // Floats of a cache line.
   for (int row = 0; add && row < kRows; ++row) {
     for (int i = 0; i < kVectors * kLanes; i += kLine) {
@@ -111,7 +112,7 @@ void Tile(const Matrix& a, const float* panel, std::int64_t panel_step, std::int
     }
   }
   const float* left = a.data;
-  for (std::int64_t k = 0; k < depth; ++k, panel += panel_step, left += a.column_step) {
+  for (std::int64_t k = 0; k < a.columns; ++k, panel += panel_step, left += a.column_step) {
     Lanes right[kVectors];
     for (int i = 0; i < kVectors; ++i) right[i] = LoadLanes(panel + i * kLanes);
 #pragma GCC unroll 12
@@ -125,18 +126,19 @@ void Tile(const Matrix& a, const float* panel, std::int64_t panel_step, std::int
   StoreTile(sums, out, out_step, width, add);
 }
 
-// Calls Tile for `rows` rows, 1 <= rows <= kRows, and for one vector of columns if that is enough.
-template <int kRows>
-void ComputeTile(std::int64_t rows, const Matrix& a, const float* panel, std::int64_t panel_step,
-                 std::int64_t depth, float* out, std::int64_t out_step, std::int64_t width,
-                 bool add, const float* start = nullptr) {
-  if (rows == kRows && width <= kLanes) {
-    Tile<kRows, 1>(a, panel, panel_step, depth, out, out_step, width, add, start);
-  } else if (rows == kRows) {
-    Tile<kRows, 2>(a, panel, panel_step, depth, out, out_step, width, add, start);
-  } else if constexpr (kRows > 1) {
-    ComputeTile<kRows - 1>(rows, a, panel, panel_step, depth, out, out_step, width, add, start);
-  }
+// Calls Tile for the rows of `a`, of which there are 1 to kTileRows, and for one vector of columns if
+// that is enough.
+inline void ComputeTile(const Matrix& a, const float* panel, std::int64_t panel_step, float* out,
+                        std::int64_t out_step, std::int64_t width, bool add,
+                        const float* start = nullptr) {
+  WithConstant<kTileRows>(a.rows, [&](auto rows) {
+    constexpr int kRows = decltype(rows)::value;
+    if (width <= kLanes) {
+      Tile<kRows, 1>(a, panel, panel_step, out, out_step, width, add, start);
+    } else {
+      Tile<kRows, 2>(a, panel, panel_step, out, out_step, width, add, start);
+    }
+  });
 }
 
 // Computes the columns of `out` in the panels [first_panel, last_panel):
@@ -176,9 +178,8 @@ inline void Multiply(const Matrix& a, const PackedMatrix& b, const float* bias, 
           const std::int64_t rows = std::min<std::int64_t>(kTileRows, bottom - row);
           const Matrix part = {a.data + row * a.row_step + from * a.column_step, rows, depth,
                                a.row_step, a.column_step};
-          ComputeTile<kTileRows>(rows, part, b.panel(panel) + from * kPanel, kPanel, depth,
-                                 out + row * out_step + column, out_step, width, add || from > 0,
-                                 starts ? start : nullptr);
+          ComputeTile(part, b.panel(panel) + from * kPanel, kPanel, out + row * out_step + column,
+                      out_step, width, add || from > 0, starts ? start : nullptr);
         }
       }
     }

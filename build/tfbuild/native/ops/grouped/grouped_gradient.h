@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensorwright/compute/constant.h"
 #include "tensorwright/compute/convolution.h"
 #include "tensorwright/compute/scratch.h"
 #include "tensorwright/ops/grouped/packing.h"
@@ -127,10 +128,10 @@ class GroupedGradient {
   // Adds the products of a box to the sums of one vector, some rows at a time, which are in the L1
   // cache.
   void AddBox(const Box& box, const float* packed, const float* back, float* sums) const {
-    const std::int64_t some = std::max<std::int64_t>(kLeastPositions / box.columns, 1);
-    for (std::int64_t row = 0; row < box.rows; row += some) {
+    const std::int64_t most = std::max<std::int64_t>(kLeastPositions / box.columns, 1);
+    for (std::int64_t row = 0; row < box.rows; row += most) {
       Box rows = box;
-      rows.rows = std::min(some, box.rows - row);
+      rows.rows = std::min(most, box.rows - row);
       AddRows(rows, packed + row * packing_.line(), back + row * box.columns * kLanes, sums);
     }
   }
@@ -142,11 +143,14 @@ class GroupedGradient {
         const std::int64_t first = tile * run.length / tiles,
                            count = (tile + 1) * run.length / tiles - first;
         const float* from = packed + run.offset + first * packing_.groups().unit();
-        if (packing_.groups().has_several()) {
-          AddOf<kPositions, true>(count, box, from, back, sums);
-        } else {
-          AddOf<kPositions, false>(count, box, from, back, sums);
-        }
+        WithConstant<kPositions>(count, [&](auto constant) {
+          constexpr int kCount = decltype(constant)::value;
+          if (packing_.groups().has_several()) {
+            Add<kCount, true>(box, from, back, sums);
+          } else {
+            Add<kCount, false>(box, from, back, sums);
+          }
+        });
         sums += count * kLanes;
       }
     }
@@ -157,7 +161,7 @@ class GroupedGradient {
   void Add(const Box& box, const float* packed, const float* back, float* sums) const {
     constexpr std::int64_t kUnit = kSeveral ? kLanes : 1;
     const std::int64_t step = packing_.position();
-    Lanes each[kCount] = {};
+    Lanes parts[kCount] = {};
     for (std::int64_t row = 0; row < box.rows; ++row) {
       const float* from = packed + row * packing_.line();
       for (std::int64_t column = 0; column < box.columns; ++column, from += step, back += kLanes) {
@@ -165,25 +169,15 @@ class GroupedGradient {
 #pragma GCC unroll 12
         for (int i = 0; i < kCount; ++i) {
           const float* value = from + i * kUnit;
-          each[i] = MultiplyAdd(kSeveral ? LoadLanes(value) : Broadcast(*value), gradient, each[i]);
+          parts[i] =
+              MultiplyAdd(kSeveral ? LoadLanes(value) : Broadcast(*value), gradient, parts[i]);
         }
       }
     }
 #pragma GCC unroll 12
     for (int i = 0; i < kCount; ++i) {
       float* to = sums + i * kLanes;
-      StoreLanes(to, LoadLanes(to) + each[i]);
-    }
-  }
-
-  // Calls Add for `count` sums, 1 <= count <= kCount.
-  template <int kCount, bool kSeveral>
-  void AddOf(std::int64_t count, const Box& box, const float* packed, const float* back,
-             float* sums) const {
-    if (count == kCount) {
-      Add<kCount, kSeveral>(box, packed, back, sums);
-    } else if constexpr (kCount > 1) {
-      AddOf<kCount - 1, kSeveral>(count, box, packed, back, sums);
+      StoreLanes(to, LoadLanes(to) + parts[i]);
     }
   }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensorwright/compute/constant.h"
 #include "tensorwright/compute/convolution.h"
 #include "tensorwright/compute/scratch.h"
 #include "tensorwright/ops/grouped/packing.h"
@@ -153,11 +154,14 @@ class GroupedOutputs {
             (box.column + column) * column_phases + phase.column;
         float* to = to_ + target * channels + groups.first_filter(block, vector);
         const float* from = packed + row * packing_.line() + column * packing_.position();
-        if (groups.has_several()) {
-          SumOf<kPositions, true>(count, phase.runs, from, weights, to, step, width);
-        } else {
-          SumOf<kPositions, false>(count, phase.runs, from, weights, to, step, width);
-        }
+        WithConstant<kPositions>(count, [&](auto constant) {
+          constexpr int kCount = decltype(constant)::value;
+          if (groups.has_several()) {
+            Sum<kCount, true>(phase.runs, from, weights, to, step, width);
+          } else {
+            Sum<kCount, false>(phase.runs, from, weights, to, step, width);
+          }
+        });
       }
     }
   }
@@ -189,17 +193,6 @@ class GroupedOutputs {
         StoreLanes(values, sums[j]);
         std::copy_n(values, width, to + j * to_step);
       }
-    }
-  }
-
-  // Calls Sum for `count` targets, 1 <= count <= kCount.
-  template <int kCount, bool kSeveral>
-  void SumOf(std::int64_t count, const std::vector<Run>& runs, const float* packed,
-             const float* weights, float* to, std::int64_t to_step, std::int64_t width) const {
-    if (count == kCount) {
-      Sum<kCount, kSeveral>(runs, packed, weights, to, to_step, width);
-    } else if constexpr (kCount > 1) {
-      SumOf<kCount - 1, kSeveral>(count, runs, packed, weights, to, to_step, width);
     }
   }
 

@@ -20,9 +20,10 @@
 #include <cstring>
 #include <vector>
 
+#include "tensorwright/compute/constant.h"
+#include "tensorwright/compute/convolution.h"
 #include "tensorwright/compute/matrix.h"
 #include "tensorwright/compute/scratch.h"
-#include "tensorwright/compute/convolution.h"
 
 namespace tensorwright {
 
@@ -145,8 +146,9 @@ class FilterGradient {
       const std::int64_t channel = starts_[block];
       const float* left = blocks + ((block - first) * positions + shift) * kTileRows;
       float* out = filter_ + (tap * of_.channels + channel) * of_.filters + panel * kPanel;
-      SumOf<kTileRows>(starts_[block + 1] - channel, left, places, right, depth, out, of_.filters,
-                       Width(panel), add);
+      WithConstant<kTileRows>(starts_[block + 1] - channel, [&](auto rows) {
+        Sum<decltype(rows)::value>(left, places, right, depth, out, of_.filters, Width(panel), add);
+      });
     };
     for (std::int64_t panel = part.first_panel;
          bias_ != nullptr && part.first_block == 0 && panel < part.last_panel; ++panel) {
@@ -298,18 +300,6 @@ class FilterGradient {
       }
     }
     StoreTile(sums, out, out_step, width, add);
-  }
-
-  // Calls Sum for `rows` channels, 1 <= rows <= kRows.
-  template <int kRows>
-  static void SumOf(std::int64_t rows, const float* left, const std::int32_t* places,
-                    const float* right, std::int64_t depth, float* out, std::int64_t out_step,
-                    std::int64_t width, bool add) {
-    if (rows == kRows) {
-      Sum<kRows>(left, places, right, depth, out, out_step, width, add);
-    } else if constexpr (kRows > 1) {
-      SumOf<kRows - 1>(rows, left, places, right, depth, out, out_step, width, add);
-    }
   }
 
   const Convolution of_;

@@ -24,8 +24,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tensorwright/compute/matrix.h"
 #include "tensorwright/compute/convolution.h"
+#include "tensorwright/compute/matrix.h"
 
 namespace tensorwright {
 

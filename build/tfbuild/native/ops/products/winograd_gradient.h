@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensorwright/compute/convolution.h"
 #include "tensorwright/compute/matrix.h"
 #include "tensorwright/compute/scratch.h"
-#include "tensorwright/compute/convolution.h"
 #include "tensorwright/ops/products/winograd.h"
 
 namespace tensorwright {
@@ -166,9 +166,9 @@ class WinogradGradient {
       for (std::int64_t tile = 0; tile < tiles; ++tile) {
         const std::int64_t first = tile * channels.count() / tiles,
                            rows = (tile + 1) * channels.count() / tiles - first;
-        ComputeTile<kTileRows>(rows, {left + first, rows, depth, 1, step}, right, kPanel, depth,
-                               sums + (channels.first + first) * of_.filters, of_.filters,
-                               std::min<std::int64_t>(kPanel, filters.last - from), add);
+        ComputeTile({left + first, rows, depth, 1, step}, right, kPanel,
+                    sums + (channels.first + first) * of_.filters, of_.filters,
+                    std::min<std::int64_t>(kPanel, filters.last - from), add);
       }
       right += kTiles * kPanel;
       sums += kPanel;

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "tensorwright/compute/matrix.h"
-#include "tensorwright/compute/finish.h"
-#include "tensorwright/compute/scratch.h"
 #include "tensorwright/compute/convolution.h"
+#include "tensorwright/compute/finish.h"
+#include "tensorwright/compute/matrix.h"
+#include "tensorwright/compute/scratch.h"
 #include "tensorwright/ops/products/winograd.h"
 
 namespace tensorwright {
@@ -157,8 +157,7 @@ class WinogradOutputs {
     alignas(sizeof(Lanes)) float sums[kPositions][kTileRows * kPanel];
     for (int p = 0; p < kPositions; ++p) {
       const Matrix a = {left + p * position, rows, of_.channels, step, 1};
-      ComputeTile<kTileRows>(rows, a, Right(panel, p), kPanel, of_.channels, sums[p], kPanel,
-                             kPanel, false);
+      ComputeTile(a, Right(panel, p), kPanel, sums[p], kPanel, kPanel, false);
     }
     for (std::int64_t row = 0; row < rows; ++row, tiles_.Next(tile)) {
       float* at[Down::kOutputs][Across::kOutputs];
