@@ -66,13 +66,13 @@ inline std::set<std::string> FindCalledFunctions(
     const std::set<std::string>& functions, const tensorflow::Graph& graph,
     const tensorflow::FunctionLibraryDefinition& library) {
   std::vector<std::string> names;
-  const auto look = [&](const tensorflow::NodeDef& node) {
+  const auto add_functions = [&](const tensorflow::NodeDef& node) {
     if (node.op().rfind("_Tensorwright", 0) == 0 || node.attr().count(kOriginalAttr)) return;
     AddFunctions(node, library, &names);
   };
-  for (const tensorflow::Node* node : graph.op_nodes()) look(node->def());
+  for (const tensorflow::Node* node : graph.op_nodes()) add_functions(node->def());
   for (const std::string& name : library.ListFunctionNames()) {
-    for (const tensorflow::NodeDef& node : library.Find(name)->node_def()) look(node);
+    for (const tensorflow::NodeDef& node : library.Find(name)->node_def()) add_functions(node);
   }
   std::set<std::string> called;
   for (const std::string& name : names) {

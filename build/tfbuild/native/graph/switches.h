@@ -9,8 +9,8 @@
 
 namespace tensorwright {
 
-// Whether TENSORWRIGHT_FUSE turns on `part`: "updates", "loops" or "products". Its value is a list
-// of words, separated by commas:
+// Whether TENSORWRIGHT_FUSE turns on `part`, such as "updates". Its value is a list of words,
+// separated by commas:
 //
 // - "0" or "off" turns off all parts;
 // - "-a" turns off part a;

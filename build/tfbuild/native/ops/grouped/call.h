@@ -16,7 +16,7 @@
 namespace tensorwright {
 
 // What computes a value. All but the convolution and its gradients move no data.
-enum class Does {
+enum class ValueKind {
   kArgument,
   kReadVariable,
   kPass,
@@ -32,7 +32,7 @@ enum class Does {
 
 // A value of a function.
 struct Value {
-  Does what;
+  ValueKind kind;
   std::vector<int> inputs;                       // Indices of values.
   int argument = 0;                              // Its number.
   int axis = 0;                                  // That is inserted or removed.
@@ -62,12 +62,12 @@ class CallReader {
       if (node.op() == "NoOp") continue;  // Only has control edges.
       const auto found = Supported().find(node.op());
       known = known && found != Supported().end();
-      *convolves = *convolves || (found != Supported().end() && Convolves(found->second));
+      *convolves = *convolves || (found != Supported().end() && IsConvolution(found->second));
       nodes_[node.name()] = &node;
     }
     if (!known || !*convolves) return false;
     for (int i = 0; i < function_.signature().input_arg_size(); ++i) {
-      Value value = {Does::kArgument};
+      Value value = {ValueKind::kArgument};
       value.argument = i;
       indices_[function_.signature().input_arg(i).name()] = Append(std::move(value));
     }
@@ -80,24 +80,25 @@ class CallReader {
   }
 
  private:
-  static const std::map<std::string, Does>& Supported() {
-    static const auto* supported = new std::map<std::string, Does>{
-        {"ReadVariableOp", Does::kReadVariable},
-        {"Identity", Does::kPass},
-        {"Const", Does::kConstant},
-        {"ExpandDims", Does::kExpandDims},
-        {"Squeeze", Does::kSqueeze},
-        {"Reshape", Does::kReshape},
-        {"Shape", Does::kShape},
-        {"ShapeN", Does::kShape},
-        {"Conv2D", Does::kOutputs},
-        {"Conv2DBackpropInput", Does::kInputGradient},
-        {"Conv2DBackpropFilter", Does::kFilterGradient},
+  static const std::map<std::string, ValueKind>& Supported() {
+    static const auto* supported = new std::map<std::string, ValueKind>{
+        {"ReadVariableOp", ValueKind::kReadVariable},
+        {"Identity", ValueKind::kPass},
+        {"Const", ValueKind::kConstant},
+        {"ExpandDims", ValueKind::kExpandDims},
+        {"Squeeze", ValueKind::kSqueeze},
+        {"Reshape", ValueKind::kReshape},
+        {"Shape", ValueKind::kShape},
+        {"ShapeN", ValueKind::kShape},
+        {"Conv2D", ValueKind::kOutputs},
+        {"Conv2DBackpropInput", ValueKind::kInputGradient},
+        {"Conv2DBackpropFilter", ValueKind::kFilterGradient},
     };
     return *supported;
   }
-  static bool Convolves(Does what) {
-    return what == Does::kOutputs || what == Does::kInputGradient || what == Does::kFilterGradient;
+  static bool IsConvolution(ValueKind kind) {
+    return kind == ValueKind::kOutputs || kind == ValueKind::kInputGradient ||
+           kind == ValueKind::kFilterGradient;
   }
 
   int Append(Value value) {
@@ -134,37 +135,38 @@ class CallReader {
       value->inputs.push_back(index);
     }
     const tensorflow::AttrSlice attributes(node);
-    const auto is = [&](const char* name, tensorflow::DataType wanted) {
+    const auto has_type = [&](const char* name, tensorflow::DataType expected) {
       tensorflow::DataType type;
-      return TryGetNodeAttr(attributes, name, &type) && type == wanted;
+      return TryGetNodeAttr(attributes, name, &type) && type == expected;
     };
-    const auto does = [&](int input) { return call_.values[value->inputs[input]].what; };
-    switch (value->what) {
-      case Does::kReadVariable:
-        return is("dtype", tensorflow::DT_FLOAT) && does(0) == Does::kArgument;
-      case Does::kPass: return is("T", tensorflow::DT_FLOAT);
-      case Does::kConstant:
-        return is("dtype", tensorflow::DT_INT32) &&
+    const auto kind_of = [&](int input) { return call_.values[value->inputs[input]].kind; };
+    switch (value->kind) {
+      case ValueKind::kReadVariable:
+        return has_type("dtype", tensorflow::DT_FLOAT) && kind_of(0) == ValueKind::kArgument;
+      case ValueKind::kPass: return has_type("T", tensorflow::DT_FLOAT);
+      case ValueKind::kConstant:
+        return has_type("dtype", tensorflow::DT_INT32) &&
                value->constant.FromProto(node.attr().at("value").tensor());
-      case Does::kExpandDims: {
-        if (!is("T", tensorflow::DT_FLOAT) || does(1) != Does::kConstant) return false;
+      case ValueKind::kExpandDims: {
+        if (!has_type("T", tensorflow::DT_FLOAT) || kind_of(1) != ValueKind::kConstant)
+          return false;
         const tensorflow::Tensor& axis = call_.values[value->inputs[1]].constant;
         if (axis.NumElements() == 1) value->axis = axis.flat<std::int32_t>()(0);
         return axis.NumElements() == 1;
       }
-      case Does::kSqueeze: {
+      case ValueKind::kSqueeze: {
         std::vector<std::int32_t> axes;
-        if (!is("T", tensorflow::DT_FLOAT) || !TryGetNodeAttr(attributes, "squeeze_dims", &axes) ||
-            axes.size() != 1) {
+        if (!has_type("T", tensorflow::DT_FLOAT) ||
+            !TryGetNodeAttr(attributes, "squeeze_dims", &axes) || axes.size() != 1) {
           return false;
         }
         value->axis = axes[0];
         return true;
       }
-      case Does::kReshape:
-        return is("T", tensorflow::DT_FLOAT) && is("Tshape", tensorflow::DT_INT32);
-      case Does::kShape: return is("out_type", tensorflow::DT_INT32);
-      default: return is("T", tensorflow::DT_FLOAT) && ReadConvolution(attributes, value);
+      case ValueKind::kReshape:
+        return has_type("T", tensorflow::DT_FLOAT) && has_type("Tshape", tensorflow::DT_INT32);
+      case ValueKind::kShape: return has_type("out_type", tensorflow::DT_INT32);
+      default: return has_type("T", tensorflow::DT_FLOAT) && ReadConvolution(attributes, value);
     }
   }
 

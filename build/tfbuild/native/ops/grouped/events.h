@@ -10,7 +10,7 @@ namespace tensorwright::events {
 inline EventCounter grouped("grouped");                    // Calls that were replaced.
 inline EventCounter grouped_runs("grouped executions");    // Executions by this library.
 inline EventCounter unsupported_grouped("left: grouped");  // Calls of functions that convolve.
-inline EventCounter stock_grouped("stock: grouped");  // Executions by XLA: not grouped, or errors.
+inline EventCounter stock_grouped("stock: grouped");       // Executions by XLA.
 
 }  // namespace tensorwright::events
 

@@ -52,36 +52,36 @@ class CallRun {
   bool Compute(const Value& value, Tensor* result) {
     std::vector<Tensor> inputs(value.inputs.size());
     // A variable is read below.
-    for (std::size_t i = 0; value.what != Does::kReadVariable && i < inputs.size(); ++i) {
+    for (std::size_t i = 0; value.kind != ValueKind::kReadVariable && i < inputs.size(); ++i) {
       if (!Get(value.inputs[i], &inputs[i])) return false;
     }
-    switch (value.what) {
-      case Does::kArgument: *result = context_->input(value.argument); return true;
-      case Does::kReadVariable:
+    switch (value.kind) {
+      case ValueKind::kArgument: *result = context_->input(value.argument); return true;
+      case ValueKind::kReadVariable:
         return ReadVariable(context_, call_.values[value.inputs[0]].argument, result) &&
                result->dtype() == tensorflow::DT_FLOAT;
-      case Does::kPass: *result = inputs[0]; return true;
-      case Does::kConstant: *result = value.constant; return true;
-      case Does::kExpandDims: {
+      case ValueKind::kPass: *result = inputs[0]; return true;
+      case ValueKind::kConstant: *result = value.constant; return true;
+      case ValueKind::kExpandDims: {
         TensorShape shape = inputs[0].shape();
         const int axis = value.axis < 0 ? value.axis + shape.dims() + 1 : value.axis;
         if (axis < 0 || axis > shape.dims()) return false;
         shape.InsertDim(axis, 1);
         return result->CopyFrom(inputs[0], shape);
       }
-      case Does::kSqueeze: {
+      case ValueKind::kSqueeze: {
         TensorShape shape = inputs[0].shape();
         const int axis = value.axis < 0 ? value.axis + shape.dims() : value.axis;
         if (axis < 0 || axis >= shape.dims() || shape.dim_size(axis) != 1) return false;
         shape.RemoveDim(axis);
         return result->CopyFrom(inputs[0], shape);
       }
-      case Does::kReshape: {
+      case ValueKind::kReshape: {
         TensorShape shape;
         return ShapeFrom(inputs[1], &shape) && shape.num_elements() == inputs[0].NumElements() &&
                result->CopyFrom(inputs[0], shape);
       }
-      case Does::kShape: {
+      case ValueKind::kShape: {
         *result = Tensor(tensorflow::DT_INT32, TensorShape({inputs[0].dims()}));
         for (int i = 0; i < inputs[0].dims(); ++i) {
           if (inputs[0].dim_size(i) > INT32_MAX) return false;
@@ -89,13 +89,13 @@ class CallRun {
         }
         return true;
       }
-      case Does::kOutputs: return Convolve(value, inputs[0], inputs[1], result);
-      case Does::kInputGradient: {
+      case ValueKind::kOutputs: return Convolve(value, inputs[0], inputs[1], result);
+      case ValueKind::kInputGradient: {
         TensorShape shape;
         return ShapeFrom(inputs[0], &shape) &&
                GetInputGradient(value, shape, inputs[1], inputs[2], result);
       }
-      case Does::kFilterGradient: {
+      case ValueKind::kFilterGradient: {
         TensorShape shape;
         return ShapeFrom(inputs[1], &shape) &&
                GetFilterGradient(value, inputs[0], shape, inputs[2], result);
