@@ -61,17 +61,16 @@ void PrintContraction(const std::vector<ContractionAxis>& axes, KernelId kernel)
 // batch, rows, depth and columns.
 void PrintProduct(bool is_single, std::int64_t turned, const Sizes& sizes) {
   const bool left = turned == 1, right = turned == 2;
-  const KernelId single = left    ? KernelId::product_tn
-                          : right ? KernelId::product_nt
-                                  : KernelId::product_nn,
-                 batch = left    ? KernelId::batch_tn
-                         : right ? KernelId::batch_nt
-                                 : KernelId::batch_nn;
+  const KernelId kernel = GetProductKernel(!is_single, left, right);
+  if (is_single) {
+    const Contraction of = MakeProduct(sizes[1], sizes[2], sizes[3], left, right);
+    return Print(kernel, CountContractionWork(of, kernel));
+  }
   std::vector<ContractionAxis> axes;
   Sizes out;
   GetProductAxes({sizes[0], sizes[left ? 2 : 1], sizes[left ? 1 : 2]},
                  {sizes[0], sizes[right ? 3 : 2], sizes[right ? 2 : 3]}, left, right, &axes, &out);
-  PrintContraction(axes, is_single ? single : batch);
+  PrintContraction(axes, kernel);
 }
 
 // `sizes` are those of the labels a, b, c, d and e.

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from tests.builders.compiled_code import library
+from tests.builders.own_cpu import own_cpu
 
 from tfcore import settings
 
@@ -22,8 +23,6 @@ INSTRUCTIONS = {
     "avx512": ("-mavx512f", "-mavx512vl", "-mfma"),
 }
 """Compiler flags by instruction set."""
-HERE = {*Path("/proc/cpuinfo").read_text("utf-8").partition("flags")[2].partition("\n")[0].split()}
-"""The features of this CPU, which runs the kernels."""
 GUARDED = """
 #include <sys/mman.h>
 #include <unistd.h>
@@ -54,7 +53,7 @@ class Guarded {
 def compile_kernels(folder: Path, source: str, instructions: str) -> ctypes.CDLL:
     """Compile C++ code that uses GUARDED. Skips the test if this CPU lacks the instructions."""
     flags = INSTRUCTIONS[instructions]
-    if not {flag[2:] for flag in flags} <= HERE:
+    if not {flag.removeprefix("-m") for flag in flags} <= own_cpu().cpu.features:
         pytest.skip(f"this CPU has no {instructions}")
     (folder / "tensorwright").symlink_to(settings.ROOT / "build/tfbuild/native")
     options = (*flags, "-O2", "-std=c++17", "-ffp-contract=off", f"-I{folder}", "-lstdc++")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
-import numpy as np
 from tests.integration import held
 
 from tfbuild.native.ops.grouped import cases as grouped
@@ -16,30 +16,19 @@ from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 
 def fitted(module: ModuleType, dtype: str) -> list[Tensor]:
-    """Keras's own training and prediction; the last batch is a smaller one."""
-    module.keras.utils.set_random_seed(1)
-    with float64.use_float_type(module, dtype):
-        layers = module.keras.layers
-        model = module.keras.Sequential(
-            [
-                layers.Input((9, 9, 3)),
-                layers.Conv2D(24, 3, activation="relu"),
-                layers.Conv2D(24, 3, groups=6, padding="same"),
-                layers.Conv2D(16, 3, groups=2, strides=2, activation="relu"),
-                layers.Reshape((9, 16)),
-                layers.Conv1D(8, 3, groups=8, use_bias=False),
-                layers.Flatten(),
-                layers.Dense(1),
-            ]
-        )
-        rng = np.random.default_rng(3)
-        for variable in model.trainable_variables:
-            variable.assign(rng.standard_normal(variable.shape) * 0.1)
-        model.compile(module.keras.optimizers.SGD(0.01), "mse", jit_compile=False)
-        inputs, outputs = (rng.standard_normal((70, *shape)) for shape in ((9, 9, 3), (1,)))
-        model.fit(inputs, outputs, 32, epochs=2, verbose=0, shuffle=False)
-        predicted = model.predict(inputs, batch_size=50, verbose=0)
-        return [*(np.asarray(each) for each in model.trainable_variables), predicted]
+    def create_layers(layers: Any) -> list[Any]:
+        return [
+            layers.Input((9, 9, 3)),
+            layers.Conv2D(24, 3, activation="relu"),
+            layers.Conv2D(24, 3, groups=6, padding="same"),
+            layers.Conv2D(16, 3, groups=2, strides=2, activation="relu"),
+            layers.Reshape((9, 16)),
+            layers.Conv1D(8, 3, groups=8, use_bias=False),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+
+    return held.train(module, dtype, create_layers, (9, 9, 3), batch=32)
 
 
 def convolve(

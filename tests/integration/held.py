@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfbuild.probe import float64, fusing, registry
@@ -47,6 +48,29 @@ def lent(
         inputs = [old.placeholder(draw.dtype, draw.shape) for draw in draws]
         fed = dict(zip(inputs, draws, strict=True))
         yield inputs, lambda expected: session.run(expected, fed, options=options)
+
+
+def train(
+    module: ModuleType,
+    dtype: str,
+    layers: Callable[[Any], Sequence[Any]],
+    shape: Sequence[int],
+    *,
+    batch: int,
+) -> list[Tensor]:
+    """The parameters after Keras's own training, and its prediction; `layers` makes the layers from
+    keras.layers. The last batch is a smaller one."""
+    module.keras.utils.set_random_seed(1)
+    with float64.use_float_type(module, dtype):
+        model = module.keras.Sequential(layers(module.keras.layers))
+        rng = np.random.default_rng(3)
+        for variable in model.trainable_variables:
+            variable.assign(rng.standard_normal(variable.shape) * 0.05)
+        model.compile(module.keras.optimizers.SGD(0.01), "mse", jit_compile=False)
+        inputs, outputs = (rng.standard_normal((150, *each)) for each in (shape, (1,)))
+        model.fit(inputs, outputs, batch, epochs=2, verbose=0, shuffle=False)
+        predicted = model.predict(inputs, batch_size=100, verbose=0)
+        return [*(np.asarray(variable) for variable in model.trainable_variables), predicted]
 
 
 def bits(fused: fusing.State | str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from tests.integration import held
@@ -17,32 +18,18 @@ from tfbuild.probe.fusing import Case, Tensor, in_graph
 
 
 def fitted(tf: ModuleType, dtype: str) -> list[Tensor]:
-    """Keras's own training and prediction; the last batch is a smaller one."""
-    tf.keras.utils.set_random_seed(1)
-    with float64.use_float_type(tf, dtype):
-        layers = tf.keras.layers
-        model = tf.keras.Sequential(
-            [
-                layers.Input((9, 9, 3)),
-                layers.Conv2D(16, 3, activation="relu"),
-                layers.Conv2D(24, 3, strides=2, padding="same", activation="relu"),
-                layers.Flatten(),
-                layers.Dense(256, activation="relu"),
-                layers.Dense(257, activation="tanh"),
-                layers.Dense(1),
-            ]
-        )
-        rng = np.random.default_rng(3)
-        for variable in model.trainable_variables:
-            variable.assign(rng.standard_normal(variable.shape) * 0.05)
-        model.compile(tf.keras.optimizers.SGD(0.01), "mse", jit_compile=False)
-        inputs, outputs = (rng.standard_normal((150, *shape)) for shape in ((9, 9, 3), (1,)))
-        model.fit(inputs, outputs, 64, epochs=2, verbose=0, shuffle=False)
-        predicted = model.predict(inputs, batch_size=100, verbose=0)
+    def create_layers(layers: Any) -> list[Any]:
         return [
-            *(np.asarray(trainable_variable) for trainable_variable in model.trainable_variables),
-            predicted,
+            layers.Input((9, 9, 3)),
+            layers.Conv2D(16, 3, activation="relu"),
+            layers.Conv2D(24, 3, strides=2, padding="same", activation="relu"),
+            layers.Flatten(),
+            layers.Dense(256, activation="relu"),
+            layers.Dense(257, activation="tanh"),
+            layers.Dense(1),
         ]
+
+    return held.train(tf, dtype, create_layers, (9, 9, 3), batch=64)
 
 
 def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
@@ -72,7 +59,7 @@ def small(tf: ModuleType, dtype: str) -> list[Tensor]:
     """At these shapes the kernel that was there is as fast; of nothing there is nothing to sum."""
     programs = [products.create_product(3, 5, 7), products.create_product(0, 256, 256)]
     programs += [
-        products.create_batch_product((0, 4, 3), (0, 3, 5)),
+        products.create_product_gradients((0, 4, 3), (0, 3, 5)),
         products.create_einsum("ab,bc->ac", (3, 0), (0, 5)),
         products.create_convolution_gradients((1, 5, 5, 3), 4, (3, 3), "SAME"),
     ]

@@ -6,10 +6,7 @@ import ctypes
 from pathlib import Path
 
 import pytest
-from tests.builders.compiled_code import library
-from tests.builders.own_cpu import own_cpu
-
-from tfcore import settings
+from tests.builders.native_kernels import compile_kernels
 
 pytestmark = pytest.mark.toolchain
 
@@ -27,18 +24,9 @@ extern "C" int is_layer_faster(std::int64_t images, std::int64_t size, std::int6
   });
   return faster;
 }
-// Whether a batch of products is faster. `turned` is 1 if the left matrices are transposed.
-extern "C" int is_product_faster(std::int64_t batch, std::int64_t rows, std::int64_t depth,
-                                 std::int64_t columns, int turned) {
-  std::vector<ContractionAxis> axes;
-  Sizes out;
-  Contraction of;
-  const Sizes left = turned ? Sizes{batch, depth, rows} : Sizes{batch, rows, depth};
-  GetProductAxes(left, {batch, depth, columns}, turned, false, &axes, &out);
-  MakeContraction(axes, &of);
-  const KernelId kernel = turned ? KernelId::product_tn
-                         : batch > 1 ? KernelId::batch_nn : KernelId::product_nn;
-  return Predict(kernel, CountContractionWork(of, kernel)).IsFaster();
+extern "C" int is_product_faster(std::int64_t rows, std::int64_t depth, std::int64_t columns) {
+  const Contraction of = MakeProduct(rows, depth, columns, false, false);
+  return Predict(KernelId::product_nn, CountContractionWork(of, KernelId::product_nn)).IsFaster();
 }
 // Whether the einsum of attention's scores is faster.
 extern "C" int is_attention_faster(std::int64_t batch, std::int64_t tokens, std::int64_t heads,
@@ -54,26 +42,17 @@ extern "C" int is_attention_faster(std::int64_t batch, std::int64_t tokens, std:
   return Predict(KernelId::einsum, CountContractionWork(of, KernelId::einsum)).IsFaster();
 }
 """
-INSTRUCTIONS = {"avx2": ("-mavx2", "-mfma"), "avx512": ("-mavx512f", "-mfma")}
 
 
 def compiled(folder: Path, instructions: str) -> ctypes.CDLL:
-    """Compile the model. Skips the test if this CPU lacks the instructions."""
-    if (
-        not {flag.removeprefix("-m") for flag in INSTRUCTIONS[instructions]}
-        <= own_cpu().cpu.features
-    ):
-        pytest.skip(f"this CPU has no {instructions}")
-    (folder / "tensorwright").symlink_to(settings.ROOT / "build/tfbuild/native")
-    options = (*INSTRUCTIONS[instructions], "-O0", "-std=c++17", f"-I{folder}")
-    native = ctypes.CDLL(str(library(folder, "choice", SOURCE, *options, "-lstdc++", kind="cc")))
+    native = compile_kernels(folder, SOURCE, instructions)
     native.is_layer_faster.argtypes = (ctypes.c_int64,) * 4
-    native.is_product_faster.argtypes = (*(ctypes.c_int64,) * 4, ctypes.c_int)
+    native.is_product_faster.argtypes = (ctypes.c_int64,) * 3
     native.is_attention_faster.argtypes = (ctypes.c_int64,) * 4
     return native
 
 
-@pytest.fixture(scope="module", params=INSTRUCTIONS)
+@pytest.fixture(scope="module", params=["avx2", "avx512"])
 def native(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> ctypes.CDLL:
     return compiled(tmp_path_factory.mktemp("choice"), request.param)
 
@@ -97,11 +76,11 @@ def test_attention_is_ours(native: ctypes.CDLL) -> None:
 
 def test_products_with_avx512_are_onednns(tmp_path: Path) -> None:
     native = compiled(tmp_path, "avx512")
-    assert not any(native.is_product_faster(1, rows, 512, 512, 0) for rows in (1, 64, 128, 4096))
+    assert not any(native.is_product_faster(rows, 512, 512) for rows in (1, 64, 128, 4096))
 
 
 def test_products_with_avx2_are_ours_where_rows_share_cache_sets(tmp_path: Path) -> None:
     """oneDNN reads the right matrix in place; rows of 2 KiB lie in few cache sets."""
     native = compiled(tmp_path, "avx2")
-    assert native.is_product_faster(1, 128, 512, 512, 0)
-    assert not native.is_product_faster(1, 128, 512, 500, 0)
+    assert native.is_product_faster(128, 512, 512)
+    assert not native.is_product_faster(128, 512, 500)

@@ -58,11 +58,11 @@ def create_einsum(equation: str, left: Sequence[int], right: Sequence[int]) -> P
     return create_gradients(lambda tf, a, b: tf.einsum(equation, a, b), left, right)
 
 
-def create_batch_product(
+def create_product_gradients(
     left: Sequence[int], right: Sequence[int], *, turned: bool = False
 ) -> Program:
-    """Create a program of products of a batch of matrices; with `turned`, of a transposed right
-    one.
+    """Create a program of a matrix product, or of a batch of them, and its gradients; with
+    `turned`, of a transposed right matrix.
     """
     return create_gradients(lambda tf, a, b: tf.matmul(a, b, transpose_b=turned), left, right)
 
@@ -186,15 +186,11 @@ def build_programs() -> Mapping[str, Program]:
     return {
         "product": create_product(67, 300, 261),
         "product of blocks": create_product(65, 515, 256),
-        "layer of a network": create_gradients(
-            lambda tf, a, b: tf.matmul(a, b), (67, 517), (517, 131)
-        ),
-        "layer of a network, deep": create_gradients(
-            lambda tf, a, b: tf.matmul(a, b), (700, 300), (300, 250)
-        ),
-        "batch": create_batch_product((5, 3, 33, 70), (5, 3, 70, 39)),
-        "batch, turned": create_batch_product((13, 20, 47), (13, 35, 47), turned=True),
-        "batch, broadcast": create_batch_product((7, 1, 19, 30), (5, 30, 41)),
+        "layer of a network": create_product_gradients((67, 517), (517, 131)),
+        "layer of a network, deep": create_product_gradients((700, 300), (300, 250)),
+        "batch": create_product_gradients((5, 3, 33, 70), (5, 3, 70, 39)),
+        "batch, turned": create_product_gradients((13, 20, 47), (13, 35, 47), turned=True),
+        "batch, broadcast": create_product_gradients((7, 1, 19, 30), (5, 30, 41)),
         "projection": create_einsum("abc,cde->abde", (3, 29, 67), (67, 4, 18)),
         "projection of outputs": create_einsum("abcd,cde->abe", (3, 29, 4, 18), (4, 18, 67)),
         "attention": create_gradients(compute_attention, (3, 29, 4, 18), *[(3, 37, 4, 18)] * 2),

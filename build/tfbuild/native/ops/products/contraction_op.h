@@ -97,9 +97,7 @@ class ProductOp : public ContractionOp {
   }
 
   KernelId kernel() const override {
-    if (transposes_left_) return is_batch_ ? KernelId::batch_tn : KernelId::product_tn;
-    if (transposes_right_) return is_batch_ ? KernelId::batch_nt : KernelId::product_nt;
-    return is_batch_ ? KernelId::batch_nn : KernelId::product_nn;
+    return GetProductKernel(is_batch_, transposes_left_, transposes_right_);
   }
 
  private:

@@ -115,10 +115,10 @@ class ProductReplacer {
         then.empty() ||
         ((begins("BiasAdd", 3) || (convolves && begins("FusedBatchNorm", kNormalisedInputs))) &&
          (then.size() == 1 || (then.size() == 2 && then[1] == "Relu")));
-    const bool counts = convolves || node->num_inputs() == (then.empty() ? 2 : 3);
+    const bool is_complete = convolves || node->num_inputs() == (then.empty() ? 2 : 3);
     return (IsAnyContractionFaster() || convolves || AlwaysReplacesProducts()) &&
            type == tensorflow::DT_FLOAT && !(left && right) && layout == "NHWC" &&
-           padding != "EXPLICIT" && finished && counts && !constant;
+           padding != "EXPLICIT" && finished && is_complete && !constant;
   }
 
   // Replaces `node` with an op that holds its definition as an attribute.

@@ -48,6 +48,13 @@ inline constexpr const char* kKernelNames[] = {
 #undef TENSORWRIGHT_KERNEL_NAME
 };
 
+// Returns the kernel of MatMul, or of BatchMatMul. Not both matrices may be transposed.
+inline KernelId GetProductKernel(bool is_batch, bool transposes_left, bool transposes_right) {
+  if (transposes_left) return is_batch ? KernelId::batch_tn : KernelId::product_tn;
+  if (transposes_right) return is_batch ? KernelId::batch_nt : KernelId::product_nt;
+  return is_batch ? KernelId::batch_nn : KernelId::product_nn;
+}
+
 // Counts that determine the time of a kernel. Numbers of elements include padding to tiles and
 // vectors, and elements that are read or written several times.
 struct Work {
@@ -79,7 +86,9 @@ inline double RoundUp(std::int64_t count, std::int64_t unit) {
 }
 
 // Returns the number of `elements` that do not fit in 1 MiB, the L2 cache of many CPUs.
-inline double CountUncached(double elements) { return std::max(elements - (1 << 18), 0.0); }
+inline double CountUncached(double elements) {
+  return std::max(elements - static_cast<double>(kCachedElements), 0.0);
+}
 
 // Returns `rows`, counting each row of tiles with fewer than four rows as four: with fewer sums,
 // a core waits for the result of a multiply-add before it can start the next.
