@@ -64,15 +64,20 @@ class TimedShape:
         )
 
 
+def install_wheel(wheel: Path | None) -> Arm:
+    """Install a tuned wheel, by default the newest that this CPU can run, and return its arm."""
+    paths = settings.paths()
+    candidate = wheel or installs.find_newest_runnable(paths)
+    choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
+    return installs.install(choices, paths)[-1]
+
+
 def create_arms(wheel: Path | None, *, everything: bool, isa: str) -> tuple[Arm, Arm]:
     """Create two arms with the same tuned wheel: without fused/products, and with it.
 
     With `everything`, it computes all shapes that it can. `isa` limits oneDNN in both arms.
     """
-    paths = settings.paths()
-    candidate = wheel or installs.find_newest_runnable(paths)
-    choices = installs.choose(lineup.read_lineup(), str(candidate), paths)
-    _, tuned = installs.install(choices, paths)
+    tuned = install_wheel(wheel)
     env = [("TF_ENABLE_ONEDNN_OPTS", "1")]
     env += [("ONEDNN_MAX_CPU_ISA", isa)] * bool(isa)
     fused = [("TENSORWRIGHT_FUSE", "products")]

@@ -1,23 +1,24 @@
-"""Times grouped convolutions of Keras and their gradients, with fused/grouped and without it.
-
-Run it with the Python of an environment that has a tuned wheel:
-
-    PYTHONPATH=build python benchmarks/kernels/grouped.py [--threads N] [--library FILE]
-
-It alternates in one process, and prints the least times in milliseconds and their ratio.
-"""
+"""Time grouped convolutions of Keras with fused/grouped and as XLA computes them; see README.md."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-import numpy as np
-import tensorflow as tf
-
-from tfbuild.probe.fusing import Tensor, in_graph
+from kernels.compare import install_wheel
+from tfbench.measuring.statistics import estimate_mean
+from tfbench.result_table import ResultTable
+from tfcore import console
+from tfcore.comparisons.host import read_host
+from tfcore.cpus.cpu import read_vcpus
+from tfcore.errors import TensorwrightError
+from tfcore.run import run
+from tfcore.settings import ROOT
 
 SHAPES = (
     # ResNeXt-50 32x4d: images, size, channels, filters, groups, taps, stride.
@@ -35,78 +36,74 @@ SHAPES = (
     # One channel per group.
     (2, 28, 64, 64, 64, 5, 1),
 )
-SWITCH = "TENSORWRIGHT_FUSE"
-Call = Callable[[], Tensor]
+HEADINGS = ("shape", *("#XLA ms", "#fused ms", "#ratio", "#95% interval") * 2)
+Launch = Sequence[Sequence[tuple[float, float]]]
+"""For each shape, and for its outputs and gradients: seconds of XLA and of fused/grouped."""
 
 
-def trace(shape: tuple[int, ...], switch: str) -> tuple[Call, ...]:
-    """Return what computes the outputs, these and the gradient of the filter, and these and both
-    gradients. `switch` is the value of TENSORWRIGHT_FUSE when they are prepared.
-    """
+def format_ratio(ratio: float) -> str:
+    """Format a ratio with three digits."""
+    return f"{ratio:.{2 if ratio < 10 else 1 if ratio < 100 else 0}f}"  # noqa: PLR2004
+
+
+def build_row(shape: Sequence[int], launches: Sequence[Sequence[tuple[float, float]]]) -> list[str]:
+    """Build the row of a shape from the times of its outputs and gradients in each launch."""
     images, size, channels, filters, groups, taps, stride = shape
-    rng = np.random.default_rng(1)
-    inputs = tf.constant(rng.standard_normal((images, size, size, channels)), "float32")
-    filter_ = tf.constant(rng.standard_normal((taps, taps, channels // groups, filters)), "float32")
-
-    @in_graph(tf, jit_compile=True)
-    def convolve(inputs: Tensor, filter_: Tensor) -> Tensor:
-        return tf.nn.conv2d(inputs, filter_, stride, "SAME")
-
-    def differentiate(watched: int) -> Call:
-        @in_graph(tf)
-        def run(*arrays: Tensor) -> Tensor:
-            with tf.GradientTape() as tape:
-                tape.watch(arrays)
-                outputs = convolve(*arrays)
-            return tape.gradient(outputs, arrays[2 - watched :])
-
-        return lambda: run(inputs, filter_)
-
-    @in_graph(tf)
-    def compute(inputs: Tensor, filter_: Tensor) -> Tensor:
-        return convolve(inputs, filter_)
-
-    calls: tuple[Call, ...] = (
-        lambda: compute(inputs, filter_),
-        differentiate(1),
-        differentiate(2),
-    )
-    os.environ[SWITCH] = switch
-    for call in calls:
-        call()
-    del os.environ[SWITCH]
-    return calls
+    row = [f"{images}, {size}x{size}, {channels} to {filters}, {groups}, {taps}x{taps}, {stride}"]
+    for cells in zip(*launches, strict=True):
+        xla, fused = (min(times) * 1e3 for times in zip(*cells, strict=True))
+        ratio = estimate_mean([math.log(times[0] / times[1]) for times in cells])
+        value, low, high = (
+            format_ratio(math.exp(each)) for each in (ratio.value, ratio.low, ratio.high)
+        )
+        row += [f"{xla:.2f}", f"{fused:.2f}", value, f"{low} to {high}"]
+    return row
 
 
-def measure(calls: tuple[Call, ...], seconds: float) -> list[float]:
-    """Return the least time of each call in seconds; they take turns."""
-    least = [float("inf")] * len(calls)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or max(least) == float("inf"):
-        for number, call in enumerate(calls):
-            start = time.perf_counter()
-            call()
-            least[number] = min(least[number], time.perf_counter() - start)
-    return least
+def measure(python: Path, threads: int) -> Launch:
+    """Time all shapes in a fresh process. Raises CommandError."""
+    worker = Path(__file__).with_name("grouped_worker.py")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "build"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    output = run([python, worker, str(threads), json.dumps(SHAPES)], env=env).output
+    launch: Launch = json.loads(output.splitlines()[-1])
+    return launch
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--wheel", type=Path, help="default: the newest tuned wheel in wheels/")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--launches", type=int, default=3)
+    options = parser.parse_args()
+    if not 1 <= options.threads <= read_vcpus().usable:
+        parser.error(f"--threads {options.threads}: use 1 to {read_vcpus().usable}")
+    if options.launches < 2:  # noqa: PLR2004  (fewer have no interval)
+        parser.error(f"--launches {options.launches}: use 2 or more")
+    return options
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--library", help="a kernel library to load, instead of a wheel's")
-    parser.add_argument("--seconds", type=float, default=6.0, help="for each shape")
-    options = parser.parse_args()
-    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
-    if options.library:
-        tf.load_library(options.library)
-    print("| images, size, channels, filters, groups, taps, stride | outputs | filter | both |")
-    for shape in SHAPES:
-        pairs = zip(trace(shape, "-grouped"), trace(shape, "grouped"), strict=True)
-        cells = []
-        for pair in pairs:
-            stock, ours = measure(pair, options.seconds / 3)
-            cells.append(f"{stock * 1e3:.2f}, {ours * 1e3:.2f}, {stock / ours:.2f}")
-        print("|", ", ".join(map(str, shape)), "|", " | ".join(cells), "|", flush=True)
+    options = parse_options()
+    try:
+        python = install_wheel(options.wheel).python
+        launches = []
+        with console.track_progress("launches", options.launches) as count:
+            for launch in range(options.launches):
+                launches.append(measure(python, options.threads))
+                count.advance(launch + 1)
+    except (TensorwrightError, OSError) as error:
+        sys.exit(f"error: {error}")
+    table = ResultTable(
+        title=f"fused/grouped on {read_host().cpu.name}: outputs, then both gradients",
+        headings=HEADINGS,
+        rows=tuple(
+            tuple(build_row(shape, times))
+            for shape, times in zip(SHAPES, zip(*launches, strict=True), strict=True)
+        ),
+        lines=(),
+        width=140,
+    )
+    sys.stdout.write(table.format_text(colour=sys.stdout.isatty()) + "\n")
 
 
 if __name__ == "__main__":
