@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -143,6 +144,10 @@ class Original {
     return absl::OkStatus();
   }
 
+  // Runs the function with the inputs and outputs of a kernel, all on the calling thread: it is a
+  // thread of the pool, and must not wait for others of the pool.
+  absl::Status RunInline(tensorflow::OpKernelContext* context);
+
   // Runs the function as an asynchronous kernel of its inputs and outputs.
   void Run(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done);
 
@@ -171,6 +176,21 @@ inline std::vector<tensorflow::Tensor> ArgumentsOf(tensorflow::OpKernelContext* 
   std::vector<tensorflow::Tensor> arguments;
   for (int i = 0; i < context->num_inputs(); ++i) arguments.push_back(context->input(i));
   return arguments;
+}
+
+inline absl::Status Original::RunInline(tensorflow::OpKernelContext* context) {
+  auto* library = context->function_library();
+  if (library == nullptr) return tensorflow::errors::Internal(function_.name(), " has no library");
+  Runtime::Handle handle;
+  TF_RETURN_IF_ERROR(Instantiate(library, {}, &handle));
+  std::function<void(std::function<void()>)> here = [](std::function<void()> work) { work(); };
+  auto options = OptionsOf(context);
+  options.runner = &here;
+  options.run_all_kernels_inline = true;
+  std::vector<tensorflow::Tensor> results;
+  TF_RETURN_IF_ERROR(library->RunSync(std::move(options), handle, ArgumentsOf(context), &results));
+  for (std::size_t i = 0; i < results.size(); ++i) context->set_output(i, results[i]);
+  return absl::OkStatus();
 }
 
 inline void Original::Run(tensorflow::OpKernelContext* context,

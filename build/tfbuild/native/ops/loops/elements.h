@@ -1,142 +1,16 @@
-// Elementwise operations on a row, rounded as TensorFlow's kernels round them.
+// The elementwise operations of loops.
 
 #ifndef TENSORWRIGHT_OPS_LOOPS_ELEMENTS_H_
 #define TENSORWRIGHT_OPS_LOOPS_ELEMENTS_H_
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <map>
 
-#include "Eigen/Core"
-#include "tensorwright/compute/arithmetic.h"
+#include "tensorwright/compute/elements.h"
 #include "tensorwright/ops/loops/loop.h"
 
 namespace tensorwright {
-
-// Computes `count` elements of `out` from up to three operands. All operands must be valid
-// pointers, even those that are not used.
-using RowLoop = void (*)(void* out, const void* a, const void* b, const void* c,
-                         std::int64_t count);
-// The variants of a RowLoop. The index is a bit mask: bit i is set if operand i is one element that
-// is broadcast along the row.
-using RowLoops = std::array<RowLoop, 8>;
-
-struct SigmoidGradient {
-  float operator()(float y, float dy) const { return dy * (y * (1.0f - y)); }
-};
-struct TanhGradient {
-  float operator()(float y, float dy) const { return dy * (1.0f - y * y); }
-};
-struct ReluGradient {
-  float operator()(float dy, float x) const { return dy * (x > 0.0f ? 1.0f : 0.0f); }
-};
-struct Relu {
-  float operator()(float x, float) const { return x != x || x > 0.0f ? x : 0.0f; }
-};
-struct Relu6 {
-  float operator()(float x, float) const { return x > 6.0f ? 6.0f : x < 0.0f ? 0.0f : x; }
-};
-struct Relu6Gradient {
-  float operator()(float dy, float x) const { return dy * (x > 0.0f && x < 6.0f ? 1.0f : 0.0f); }
-};
-struct Sign {
-  float operator()(float x, float) const { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
-};
-template <typename Compare>
-struct Whether {
-  std::uint8_t operator()(float a, float b) const { return Compare()(a, b); }
-};
-struct Not {
-  std::uint8_t operator()(std::uint8_t a, std::uint8_t) const { return a == 0; }
-};
-struct And {
-  std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a & b; }
-};
-struct Or {
-  std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a | b; }
-};
-
-// Applies `Op` to each element. `lone_a` and `lone_b`: whether that operand is one element.
-template <typename In, typename Out, typename Op, bool lone_a, bool lone_b>
-void Each(void* out, const void* a, const void* b, const void*, std::int64_t count) {
-  Out* to = static_cast<Out*>(out);
-  const In *left = static_cast<const In*>(a), *right = static_cast<const In*>(b);
-  const In first = *left, second = *right;
-  TENSORWRIGHT_ELEMENTS
-  for (std::int64_t i = 0; i < count; ++i) {
-    to[i] = Op()(lone_a ? first : left[i], lone_b ? second : right[i]);
-  }
-}
-
-// Computes SelectV2 with a condition for each element.
-template <bool lone_a, bool lone_b>
-void Choose(void* out, const void* which, const void* a, const void* b, std::int64_t count) {
-  float* to = static_cast<float*>(out);
-  const auto* yes = static_cast<const std::uint8_t*>(which);
-  const float *left = static_cast<const float*>(a), *right = static_cast<const float*>(b);
-  const float first = *left, second = *right;
-  TENSORWRIGHT_ELEMENTS
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float one = lone_a ? first : left[i], other = lone_b ? second : right[i];
-    to[i] = yes[i] ? one : other;
-  }
-}
-
-// Computes SelectV2 with one condition for the whole row.
-template <bool lone_a, bool lone_b>
-void ChooseRow(void* out, const void* which, const void* a, const void* b, std::int64_t count) {
-  const bool yes = *static_cast<const std::uint8_t*>(which) != 0;
-  const float* from = static_cast<const float*>(yes ? a : b);
-  if (yes ? lone_a : lone_b) {
-    std::fill_n(static_cast<float*>(out), count, *from);
-  } else {
-    std::memcpy(out, from, count * sizeof(float));
-  }
-}
-
-// Functions that Eigen approximates; TensorFlow's kernels use the same ones.
-struct TanhOf {
-  template <typename Array>
-  auto operator()(const Array& x) const {
-    return x.tanh();
-  }
-};
-struct SigmoidOf {
-  template <typename Array>
-  auto operator()(const Array& x) const {
-    return x.logistic();
-  }
-};
-struct ExpOf {
-  template <typename Array>
-  auto operator()(const Array& x) const {
-    return x.exp();
-  }
-};
-
-// Applies an Eigen function to each element, or once if the operand is one element.
-template <typename Op, bool lone>
-void ApplyEigenFunction(void* out, const void* a, const void*, const void*, std::int64_t count) {
-  using Array = Eigen::Array<float, Eigen::Dynamic, 1>;
-  Eigen::Map<Array> to(static_cast<float*>(out), count);
-  Eigen::Map<const Array> from(static_cast<const float*>(a), lone ? 1 : count);
-  if constexpr (lone) {
-    const Array one = Op()(from);
-    to.setConstant(one(0));
-  } else {
-    to = Op()(from);
-  }
-}
-
-// Returns the variants for an operation of one or two operands.
-template <typename In, typename Out, typename Op>
-constexpr RowLoops MakeRowLoops() {
-  return {Each<In, Out, Op, false, false>, Each<In, Out, Op, true, false>,
-          Each<In, Out, Op, false, true>, Each<In, Out, Op, true, true>};
-}
 
 // Returns the loops of an elementwise operation; null if the operation is not one of those.
 inline const RowLoops* FindRowLoops(Do what) {
@@ -169,9 +43,7 @@ inline const RowLoops* FindRowLoops(Do what) {
       {Do::kNot, MakeRowLoops<std::uint8_t, std::uint8_t, Not>()},
       {Do::kAnd, MakeRowLoops<std::uint8_t, std::uint8_t, And>()},
       {Do::kOr, MakeRowLoops<std::uint8_t, std::uint8_t, Or>()},
-      {Do::kSelect,
-       {Choose<false, false>, ChooseRow<false, false>, Choose<true, false>, ChooseRow<true, false>,
-        Choose<false, true>, ChooseRow<false, true>, Choose<true, true>, ChooseRow<true, true>}},
+      {Do::kSelect, MakeSelectLoops()},
   };
   const auto found = forms->find(what);
   return found == forms->end() ? nullptr : &found->second;
@@ -181,14 +53,6 @@ inline const RowLoops* FindRowLoops(Do what) {
 inline bool IsApproximated(const RowLoops* forms) {
   return forms == FindRowLoops(Do::kTanh) || forms == FindRowLoops(Do::kSigmoid) ||
          forms == FindRowLoops(Do::kExp);
-}
-
-// Returns the loops that copy a row or repeat an element: of bool if `bytes`, else of float.
-inline const RowLoops* Copies(bool bytes) {
-  static const RowLoops* forms[] = {
-      new RowLoops{MakeRowLoops<float, float, First<float>>()},
-      new RowLoops{MakeRowLoops<std::uint8_t, std::uint8_t, First<std::uint8_t>>()}};
-  return forms[bytes];
 }
 
 }  // namespace tensorwright

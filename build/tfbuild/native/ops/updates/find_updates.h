@@ -17,6 +17,7 @@
 #include "tensorflow/core/common_runtime/shape_refiner.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/graph/algorithm.h"
+#include "tensorwright/graph/paths.h"
 #include "tensorwright/graph/xla.h"
 #include "tensorwright/ops/updates/events.h"
 #include "tensorwright/ops/updates/nodes.h"
@@ -33,30 +34,6 @@ struct UpdateGroup {
   DataType type;
   std::vector<Node*> nodes;
 };
-
-// Whether a path leaves `nodes` and returns to them, so that another node must run in between.
-bool IsInterrupted(const std::vector<Node*>& nodes) {
-  const std::unordered_set<const Node*> inside(nodes.begin(), nodes.end());
-  std::unordered_set<const Node*> seen;
-  std::vector<const Node*> stack;
-  auto follow = [&](const Node* node) {
-    if (node->IsNextIteration()) return false;
-    for (const Edge* edge : node->out_edges()) {
-      const Node* to = edge->dst();
-      const bool back = inside.count(to) != 0;
-      if (back && !inside.count(node)) return true;
-      if (!back && !to->IsSink() && seen.insert(to).second) stack.push_back(to);
-    }
-    return false;
-  };
-  for (const Node* node : nodes) follow(node);
-  while (!stack.empty()) {
-    const Node* node = stack.back();
-    stack.pop_back();
-    if (follow(node)) return true;
-  }
-  return false;
-}
 
 // Finds the groups of nodes to fuse. Starts at assignments, adds the nodes that compute the
 // assigned values, excludes those whose values are used elsewhere, and joins the rest into groups.

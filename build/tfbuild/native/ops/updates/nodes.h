@@ -13,7 +13,7 @@
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/graph/graph.h"
-#include "tensorwright/ops/updates/branches.h"
+#include "tensorwright/graph/branches.h"
 #include "tensorwright/ops/updates/program.h"
 
 namespace tensorwright {

@@ -6,7 +6,6 @@
 #define TENSORWRIGHT_OPS_UPDATES_UPDATE_OP_H_
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -89,7 +88,7 @@ class UpdateOp : public tensorflow::OpKernel {
   void Compute(OpKernelContext* context) override {
     EventCounter& outcome = UpdateInOnePass(context);
     outcome.Add();
-    if (&outcome != &events::update_runs) OP_REQUIRES_OK(context, RunOriginal(context));
+    if (&outcome != &events::update_runs) OP_REQUIRES_OK(context, original_.RunInline(context));
   }
 
  private:
@@ -216,21 +215,6 @@ class UpdateOp : public tensorflow::OpKernel {
     TensorShape expected = indices.shape();
     for (int i = 1; i < shape.dims(); ++i) expected.AddDim(shape.dim_size(i));
     return tensor.shape() == expected;
-  }
-
-  // Runs the original ops, all on the calling thread: it is a thread of the pool, and must not wait
-  // for others of the pool.
-  absl::Status RunOriginal(OpKernelContext* context) {
-    auto* library = context->function_library();
-    if (library == nullptr) return tensorflow::errors::Internal(name(), " has no functions");
-    tensorflow::FunctionLibraryRuntime::Handle handle;
-    TF_RETURN_IF_ERROR(original_.Instantiate(library, {}, &handle));
-    std::function<void(std::function<void()>)> here = [](std::function<void()> work) { work(); };
-    auto options = OptionsOf(context);
-    options.runner = &here;
-    options.run_all_kernels_inline = true;
-    std::vector<Tensor> results;
-    return library->RunSync(std::move(options), handle, ArgumentsOf(context), &results);
   }
 
   int variables_, tensors_, indices_;

@@ -2,8 +2,8 @@
 // loops that contain them. In a graph that is ready for execution, TensorFlow represents both by
 // Switch, Merge, Enter, Exit and NextIteration nodes.
 
-#ifndef TENSORWRIGHT_OPS_UPDATES_BRANCHES_H_
-#define TENSORWRIGHT_OPS_UPDATES_BRANCHES_H_
+#ifndef TENSORWRIGHT_GRAPH_BRANCHES_H_
+#define TENSORWRIGHT_GRAPH_BRANCHES_H_
 
 #include <algorithm>
 #include <iterator>
@@ -138,4 +138,4 @@ class Branches {
 
 }  // namespace tensorwright
 
-#endif  // TENSORWRIGHT_OPS_UPDATES_BRANCHES_H_
+#endif  // TENSORWRIGHT_GRAPH_BRANCHES_H_
