@@ -25,15 +25,15 @@ from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 
-UPDATES, LOOPS, TWO_CPUS, PRODUCTS, GROUPED, UNNAMED, FOR_XLA = (
+UPDATES, LOOPS, TWO_CPUS, PRODUCTS, GROUPED, CHAINS, UNNAMED, FOR_XLA = (
     Path(__file__).with_name(name)
     for name in (
         *("updates.py", "loops.py", "two_cpus.py"),
-        *("products.py", "grouped.py", "unnamed.py", "for_xla.py"),
+        *("products.py", "grouped.py", "chains.py", "unnamed.py", "for_xla.py"),
     )
 )
 UNIT, LOOPS_UNIT, PRODUCTS_UNIT = "fused/updates", "fused/loops", "fused/products"
-GROUPED_UNIT = "fused/grouped"
+GROUPED_UNIT, CHAINS_UNIT = "fused/grouped", "fused/chains"
 ROOTS = f"{settings.ROOT / 'build'}{os.pathsep}{settings.ROOT}"
 AS_STOCK = {"channelless", "untouched", "compiled"}
 """The cases in which no product is the library's."""
@@ -287,5 +287,39 @@ def test_all_grouped_convolutions_lie_as_near_to_float64(
     assert as_before == {"one_group", "far_apart", "refused"}
     single = run(tmp_path / "single.json", 1)
     assert {name for name in computed if single[name]["bits"] != actual[name]["bits"]} <= {
+        "fitted"  # (has ops of TensorFlow whose bits depend on the number of threads)
+    }
+
+
+FEW_CHAINS = ("GELU", "layer normalization", "attention", "values that stay", "refused", "original")
+
+
+def test_a_few_chains_lie_as_near_to_float64(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    library, out = libraries[CHAINS_UNIT], tmp_path / "few.json"
+    actual = ran(CHAINS, stock_arm, library, out, 2, *FEW_CHAINS)
+    assert {name: row["unlike"] for name, row in actual.items()} == dict.fromkeys(FEW_CHAINS, "")
+    computed = {name for name, row in actual.items() if row["events"].get("chain executions")}
+    assert computed == {*FEW_CHAINS} - {"refused"}
+    assert actual["refused"]["events"]["stock: chain"] == 5
+    assert actual["original"]["events"]["stock: chain"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("onednn", ["0", "1"])
+def test_all_chains_lie_as_near_to_float64(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path, onednn: str
+) -> None:
+    run = functools.partial(ran, CHAINS, stock_arm, libraries[CHAINS_UNIT], onednn=onednn)
+    actual = run(tmp_path / "all.json", 3)
+    assert {name: row["unlike"] for name, row in actual.items() if row["unlike"]} == {}
+    computed = {name for name, row in actual.items() if row["events"].get("chain executions")}
+    assert {*actual} - computed <= {
+        *("refused", "other_types", "compiled"),
+        *(name for name in actual if name.startswith("random")),
+    }
+    single = run(tmp_path / "single.json", 1)
+    assert {name for name in actual if single[name]["bits"] != actual[name]["bits"]} <= {
         "fitted"  # (has ops of TensorFlow whose bits depend on the number of threads)
     }

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.toolchain
 
 UNFIT = {"2.21.0": ["resource_variable_ops.cc"]}
 """Sources of those trees that do not compile against the release's headers as they are."""
-FUSED = "fused/grouped,fused/loops,fused/products,fused/updates"
+FUSED = "fused/chains,fused/grouped,fused/loops,fused/products,fused/updates"
 OTHER = "3.10"
 """A Python beside that of the tests."""
 BOTH = f"3.11,{OTHER}"

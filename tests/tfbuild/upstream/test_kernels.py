@@ -59,7 +59,7 @@ def test_a_name_that_is_not_in_the_table_means_its_one_source() -> None:
 
 
 def test_our_units_have_all_sources_of_their_folder_and_are_in_no_set() -> None:
-    units = select("fused/updates,fused/loops,fused/products,fused/grouped")
+    units = select("fused/updates,fused/loops,fused/products,fused/grouped,fused/chains")
     ours = {
         f"{WORKSPACE_FOLDER}/{name}"
         for name in read_native_files()
@@ -68,7 +68,13 @@ def test_our_units_have_all_sources_of_their_folder_and_are_in_no_set() -> None:
     taken = {source for unit in units for source in unit.sources}
     assert taken - ours == {f"{FOLDER}/tensor_list.cc"}
     assert taken & ours == ours
-    labels = ["fused__grouped", "fused__loops", "fused__products", "fused__updates"]
+    labels = [
+        "fused__chains",
+        "fused__grouped",
+        "fused__loops",
+        "fused__products",
+        "fused__updates",
+    ]
     assert [unit.label for unit in units] == labels
     assert all(unit.name not in names(choice) for unit in units for choice in (*SETS, "all"))
 

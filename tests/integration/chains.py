@@ -1,0 +1,233 @@
+"""Runs inside TensorFlow: elementwise operations and sums, by the library and by TensorFlow's own
+kernels (held.py)."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from tests.integration import held
+
+from tfbuild.native.ops.chains import cases as chains
+from tfbuild.probe import float64
+from tfbuild.probe.float64 import Program, draw_as
+from tfbuild.probe.fusing import Case, Tensor, in_graph
+
+RANDOM = 60
+
+
+def fitted(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """A block of a transformer; the last batch is a smaller one."""
+
+    def create_layers(layers: Any) -> list[Any]:
+        return [
+            layers.Input((12, 24)),
+            layers.LayerNormalization(),
+            layers.Dense(48, activation="gelu"),
+            layers.Dense(24, activation="tanh"),
+            layers.LayerNormalization(epsilon=1e-5),
+            layers.Activation("softmax"),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+
+    return held.train(tf, dtype, create_layers, (12, 24), batch=64)
+
+
+def in_a_loop(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """In the body of a loop that ends when values are small, so that it stays a loop."""
+
+    @in_graph(tf)
+    def run(x: Tensor) -> list[Tensor]:
+        count = tf.constant(0)
+        while tf.reduce_max(tf.abs(x)) > 0.01:
+            x = tf.tanh(x * 0.7) * 0.9 - 0.001 * x
+            count += 1
+        return [x, tf.cast(count, dtype)]
+
+    return list(run(draw_as(tf, dtype, (17, 33), 1)))
+
+
+def in_branches(tf: ModuleType, dtype: str) -> list[Tensor]:
+    @in_graph(tf)
+    def run(x: Tensor, is_first: Tensor) -> Tensor:
+        y = x * 2 - 1
+        z = tf.cond(is_first, lambda: tf.nn.relu(y * 3 + x) * y, lambda: tf.sigmoid(y - 0.5) * x)
+        return z * x + y
+
+    x = draw_as(tf, dtype, (41, 23), 1)
+    return [run(x, tf.constant(value)) for value in (True, False)]
+
+
+def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """Errors are TensorFlow's own."""
+
+    def name_error(compute: Callable[..., Tensor], *shapes: Sequence[int]) -> str:
+        specs = [tf.TensorSpec(None, dtype) for _ in shapes]
+        run = in_graph(tf, input_signature=specs)(compute)
+        try:
+            run(*(tf.ones(shape, dtype) for shape in shapes))
+        except tf.errors.InvalidArgumentError as error:
+            return str(error)
+        return ""
+
+    errors = {
+        "ncompatible shapes": name_error(lambda a, b: (a * b + 1) * 2, (30, 4), (30, 5)),
+        "Must provide as many biases": name_error(
+            lambda a, b: tf.nn.relu(tf.nn.bias_add(a * 2, b)), (30, 4), (5,)
+        ),
+        "hapes": name_error(lambda a, b: tf.add_n([a * 2, b]) * 3, (30, 4), (1, 4)),
+        "reshape": name_error(lambda a: tf.reshape(a * 2 + 1, [7, -1]) * 3, (30, 4)),
+        "nvalid reduction dimension": name_error(
+            lambda a, b: tf.reduce_sum(a * 2 + 1, tf.cast(b, tf.int32)) * 3, (30,), (1,)
+        ),
+    }
+    return [tf.constant(word in error) for word, error in errors.items()]
+
+
+def original(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """No elements, rows too long, and sums over axes between others."""
+    any_shape = tf.TensorSpec(None, dtype)
+
+    @in_graph(tf, input_signature=[any_shape, any_shape])
+    def run(x: Tensor, y: Tensor) -> Tensor:
+        return tf.nn.softmax(x * y + y) * x
+
+    @in_graph(tf, input_signature=[any_shape, tf.TensorSpec(None, tf.int32)])
+    def sums(x: Tensor, axes: Tensor) -> Tensor:
+        return tf.reduce_sum(x * 2 - 1, axes)
+
+    draw = functools.partial(draw_as, tf, dtype)
+    return [
+        *(run(draw(shape, 1), draw(shape, 2)) for shape in ((0, 5), (2, 9000), (3, 4))),
+        *(sums(draw((6, 7, 8), 1), axes) for axes in ([1], [0, 2], [0], [], [2, 0, 1])),
+    ]
+
+
+def in_turn(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """One graph with many shapes: more than the plans that are kept."""
+
+    @in_graph(tf, input_signature=[tf.TensorSpec((None, None), dtype)])
+    def run(x: Tensor) -> Tensor:
+        return tf.nn.softmax(x * 2 + 1) * x
+
+    return [run(draw_as(tf, dtype, (rows, 50 - rows // 2), 1)) for rows in (*range(1, 80), 3, 70)]
+
+
+def other_types(tf: ModuleType, dtype: str) -> list[Tensor]:
+    @in_graph(tf)
+    def run(x: Tensor) -> Tensor:
+        y = tf.cast(x, tf.float16)
+        return tf.cast(tf.nn.relu(y * 2 - 1) * y, dtype) + tf.cast(tf.cast(x, tf.int32) * 3, dtype)
+
+    return [run(draw_as(tf, dtype, (30, 31), 1))]
+
+
+def compiled(tf: ModuleType, dtype: str) -> list[Tensor]:
+    @in_graph(tf, jit_compile=True)
+    def run(x: Tensor) -> Tensor:
+        return tf.nn.relu(x * 2 - 1) * x
+
+    return [run(draw_as(tf, dtype, (30, 31), 1))]
+
+
+def lent(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """On threads that are lent to one run."""
+    draws = [np.asarray(draw_as(tf, dtype, (600, 256), seed)) for seed in (1, 2)]
+    with held.lent(tf, draws) as ((left, right), run):
+        product = left * right + right
+        expected = [tf.nn.relu(product) * left, tf.reduce_sum(product, axis=0)]
+        return [result for _ in range(9) for result in run(expected)]
+
+
+def saved(tf: ModuleType, dtype: str) -> list[Tensor]:
+    module = tf.Module()
+    module.weight = tf.Variable(draw_as(tf, dtype, (256,), 2))
+    module.run = in_graph(tf, input_signature=[tf.TensorSpec((None, 256), dtype)])(
+        lambda inputs: tf.nn.relu(inputs * module.weight - 0.1) * inputs
+    )
+    return held.saved(tf, module, draw_as(tf, dtype, (64, 256), 1))
+
+
+def extended(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """A session whose graph grows between runs."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.placeholder(dtype, (None, 30))
+        fed = {x: np.linspace(-2, 2, 1200).reshape(40, 30)}
+        values, results = [tf.sin(x)], []
+        for _ in range(3):
+            values.append(tf.nn.softmax(values[-1] * 3 - 1) * x)
+            results.extend(session.run(values, fed))
+        return results
+
+
+def create_random_program(seed: int) -> Program:
+    """Create a program of random operations on tensors of random shapes that broadcast."""
+
+    def draw_shape(rng: random.Random, full: Sequence[int]) -> tuple[int, ...]:
+        shape = tuple(1 if rng.random() < 0.3 else size for size in full)
+        return shape[rng.randrange(len(shape)) if rng.random() < 0.3 else 0 :]
+
+    rng = random.Random(seed)  # noqa: S311
+    full = tuple(rng.choice((1, 2, 3, 7, 16, 33)) for _ in range(rng.randint(1, 4)))
+    full = (*full, rng.choice((1, 5, 16, 64, 130, 257)))
+    shapes = [full, *(draw_shape(rng, full) for _ in range(rng.randint(0, 3)))]
+
+    def compute(tf: ModuleType, *inputs: Tensor) -> Tensor:
+        choice = random.Random(seed + 1)  # noqa: S311
+        binary = (tf.add, tf.subtract, tf.multiply, tf.maximum, tf.math.squared_difference)
+        unary = (
+            *(tf.tanh, tf.sigmoid, tf.nn.relu, tf.math.erf, tf.square, tf.abs, tf.negative),
+            lambda x: tf.math.rsqrt(tf.square(x) + 1),
+            lambda x: tf.exp(-tf.square(x)),
+            tf.nn.softmax,
+            lambda x: x - tf.reduce_mean(x, axis=-1, keepdims=True),
+            lambda x: x * tf.reduce_max(x, axis=-1, keepdims=True),
+            lambda x: tf.reshape(tf.reshape(x, [-1]) * 0.5 + 0.1, tf.shape(x)),
+        )
+        values = list(inputs)
+        for _ in range(choice.randint(3, 14)):
+            if choice.random() < 0.5:
+                value = choice.choice(binary)(choice.choice(values), choice.choice(values))
+            else:
+                value = choice.choice(unary)(choice.choice(values))
+            if choice.random() < 0.2:
+                other = choice.choice(values)
+                value = tf.where(choice.choice(inputs) > 0.1, value, other * 0.5)
+            values.append(tf.tanh(value) if choice.random() < 0.3 else value)
+        result = tf.tanh(functools.reduce(tf.add, values[len(inputs) :]))
+        return tf.reduce_sum(result, axis=0) if choice.random() < 0.3 else result
+
+    program = chains.create_program(compute, *shapes, is_static=rng.random() < 0.3)
+
+    def run(tf: ModuleType, dtype: str) -> list[Tensor]:
+        """The result, and all gradients in one tensor: in one of few elements the error of stock
+        may be small by chance."""
+        result, *gradients = (np.asarray(value) for value in program(tf, dtype))
+        scaled = [value / max(np.max(np.abs(value)), 1e-30) for value in gradients]
+        return [result, np.concatenate([value.ravel() for value in scaled])]
+
+    return run
+
+
+def cases() -> Mapping[str, Case]:
+    more = (
+        *(fitted, in_a_loop, in_branches, refused, original, in_turn, other_types, compiled),
+        *(lent, saved, extended),
+    )
+    return {
+        **chains.cases(),
+        **{case.__name__: float64.create_case(case) for case in more},
+        **{
+            f"random {seed}": float64.create_case(create_random_program(seed))
+            for seed in range(RANDOM)
+        },
+    }
+
+
+if __name__ == "__main__":
+    held.hold("chains", cases())
