@@ -1,9 +1,10 @@
-"""Runs inside TensorFlow: grouped convolutions, by the library and by XLA (held.py)."""
+"""Runs inside TensorFlow: grouped and depthwise convolutions, by the library, by XLA and by
+TensorFlow's own kernels (held.py)."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -124,8 +125,88 @@ def saved(module: ModuleType, dtype: str) -> list[Tensor]:
     return held.saved(module, own, draw_as(module, dtype, (2, 7, 6, 12), 1))
 
 
+def separable(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Training. For prediction, TensorFlow adds biases and ReLU in the convolution."""
+
+    def create_layers(layers: Any) -> list[Any]:
+        return [
+            layers.Input((9, 9, 3)),
+            layers.DepthwiseConv2D(3, depth_multiplier=4, activation="relu"),
+            layers.DepthwiseConv2D(3, depth_multiplier=2, strides=2, padding="same"),
+            layers.SeparableConv2D(8, 3, depth_multiplier=2, activation="relu"),
+            layers.DepthwiseConv2D(2, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(1),
+        ]
+
+    return held.train(module, dtype, create_layers, (9, 9, 3), batch=32)
+
+
+def other_filters(module: ModuleType, dtype: str) -> list[Tensor]:
+    """One filter or many for each channel, or only one channel: TensorFlow computes these."""
+    programs = [
+        grouped.create_depthwise((2, 7, 8, 12), 1, (3, 3), "SAME"),
+        grouped.create_depthwise((2, 7, 8, 12), 9, (3, 3), "SAME"),
+        grouped.create_depthwise((2, 7, 8, 1), 3, (3, 3), "SAME", stride=2),
+    ]
+    return [result for program in programs for result in program(module, dtype)]
+
+
+def depthwise_refused(module: ModuleType, dtype: str) -> list[Tensor]:
+    """Errors are TensorFlow's own."""
+    any_shape = module.TensorSpec((None,) * 4, dtype)
+    images, filter_ = (2, 7, 6, 4), (3, 3, 4, 2)
+
+    def name_error(compute: Callable[[Tensor, Tensor], Tensor], *shapes: Sequence[int]) -> str:
+        run = in_graph(module, input_signature=[any_shape] * 2)(compute)
+        try:
+            run(*(module.ones(shape, dtype) for shape in shapes))
+        except module.errors.OpError as error:
+            return str(error)
+        return ""
+
+    def convolve_depthwise(images: Tensor, filter_: Tensor) -> Tensor:
+        return module.nn.depthwise_conv2d(images, filter_, [1] * 4, "VALID")
+
+    def differentiate(filter_: Tensor, back: Tensor) -> Tensor:
+        return module.nn.depthwise_conv2d_backprop_input(images, filter_, back, [1] * 4, "VALID")
+
+    errors = [
+        name_error(convolve_depthwise, images, (3, 3, 5, 2)),
+        name_error(convolve_depthwise, images, (8, 3, 4, 2)),
+        name_error(differentiate, filter_, (2, 5, 5, 8)),
+        name_error(differentiate, filter_, (2, 5, 4, 7)),
+    ]
+    run = in_graph(module, input_signature=[any_shape] * 2)(convolve_depthwise)
+    draws = (draw_as(module, dtype, shape, 1) for shape in (images, filter_))
+    return [run(*draws), *(module.constant(bool(error)) for error in errors)]
+
+
+def depthwise_untouched(module: ModuleType, dtype: str) -> list[Tensor]:
+    """With explicit padding, in a function for XLA, and followed by ReLU6."""
+    draws = [
+        draw_as(module, dtype, shape, seed)
+        for seed, shape in enumerate([(2, 7, 6, 4), (3, 3, 4, 2), (8,)])
+    ]
+
+    def convolve_depthwise(images: Tensor, filter_: Tensor, bias: Tensor) -> Tensor:
+        outputs = module.nn.depthwise_conv2d(images, filter_, [1] * 4, "SAME")
+        return module.nn.relu6(module.nn.bias_add(outputs, bias))
+
+    @in_graph(module)
+    def pad(images: Tensor, filter_: Tensor, _: Tensor) -> Tensor:
+        padding = [[0, 0], [1, 2], [3, 0], [0, 0]]
+        return module.nn.depthwise_conv2d(images, filter_, [1] * 4, padding)
+
+    clip, compiled = (in_graph(module, jit_compile=on)(convolve_depthwise) for on in (None, True))
+    return [run(*draws) for run in (clip, compiled, pad)]
+
+
 def cases() -> Mapping[str, Case]:
-    more = (fitted, in_a_loop, refused, one_group, far_apart, compiled, saved)
+    more = (
+        *(fitted, in_a_loop, refused, one_group, far_apart, compiled, saved),
+        *(separable, other_filters, depthwise_refused, depthwise_untouched),
+    )
     return {
         **grouped.cases(),
         **{case.__name__: float64.create_case(case) for case in more},

@@ -261,10 +261,13 @@ def test_products_for_avx2_are_onednns_on_a_cpu_with_avx512(
     assert counted == ({"left: wider vectors"} if own_cpu.has_avx512 else names)
 
 
-FEW_GROUPED = ("narrow", "strided", "layer of lines", "in_a_loop", "refused")
+FEW_GROUPED = (
+    *("narrow", "strided", "layer of lines", "in_a_loop", "refused"),
+    *("depthwise", "depthwise, strided", "depthwise layer", "depthwise_refused"),
+)
 
 
-def test_a_few_grouped_convolutions_lie_as_near_to_float64(
+def test_a_few_grouped_and_depthwise_convolutions_lie_as_near_to_float64(
     stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
 ) -> None:
     library, out = libraries[GROUPED_UNIT], tmp_path / "few.json"
@@ -272,10 +275,11 @@ def test_a_few_grouped_convolutions_lie_as_near_to_float64(
     assert {name: row["unlike"] for name, row in actual.items()} == dict.fromkeys(FEW_GROUPED, "")
     assert all(row["events"]["grouped executions"] for row in actual.values())
     assert actual["refused"]["events"]["stock: grouped"] == 2
+    assert actual["depthwise_refused"]["events"]["stock: depthwise"]
 
 
 @pytest.mark.slow
-def test_all_grouped_convolutions_lie_as_near_to_float64(
+def test_all_grouped_and_depthwise_convolutions_lie_as_near_to_float64(
     stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
 ) -> None:
     run = functools.partial(ran, GROUPED, stock_arm, libraries[GROUPED_UNIT])
@@ -283,11 +287,16 @@ def test_all_grouped_convolutions_lie_as_near_to_float64(
     assert {name: row["unlike"] for name, row in actual.items() if row["unlike"]} == {}
     computed = {name for name, row in actual.items() if row["events"].get("grouped executions")}
     as_before = {name for name, row in actual.items() if row["events"].get("stock: grouped")}
-    assert computed == {*actual} - {"one_group", "far_apart", "compiled"}
+    assert {*actual} - computed == {
+        *("one_group", "far_apart", "compiled", "other_filters", "depthwise_untouched")
+    }
+    assert actual["other_filters"]["events"]["stock: depthwise"]
+    assert actual["depthwise_untouched"]["events"]["left: depthwise"]
     assert as_before == {"one_group", "far_apart", "refused"}
     single = run(tmp_path / "single.json", 1)
     assert {name for name in computed if single[name]["bits"] != actual[name]["bits"]} <= {
-        "fitted"  # (has ops of TensorFlow whose bits depend on the number of threads)
+        # (have ops of TensorFlow whose bits depend on the number of threads)
+        *("fitted", "separable", "separable layer"),
     }
 
 

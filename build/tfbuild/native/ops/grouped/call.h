@@ -47,6 +47,25 @@ struct ConvolvingCall {
   std::vector<int> results;  // Indices of values.
 };
 
+// Sets the strides, the dilations and the padding of `value` to those of a convolution. Returns
+// false if they, or the layout, are not supported.
+inline bool ReadConvolution(const tensorflow::AttrSlice& attributes, Value* value) {
+  std::string layout, padding;
+  // TryGetNodeAttr appends to a vector.
+  if (!TryGetNodeAttr(attributes, "dilations", &value->dilations) ||
+      !TryGetNodeAttr(attributes, "strides", &value->strides) ||
+      !TryGetNodeAttr(attributes, "padding", &padding) ||
+      !TryGetNodeAttr(attributes, "data_format", &layout)) {
+    return false;
+  }
+  value->same = padding == "SAME";
+  for (const auto& steps : {value->strides, value->dilations}) {
+    if (steps.size() != 4 || steps[0] != 1 || steps[3] != 1) return false;
+    if (steps[1] < 1 || steps[2] < 1) return false;
+  }
+  return layout == "NHWC" && (padding == "SAME" || padding == "VALID");
+}
+
 // Reads a function into a ConvolvingCall.
 class CallReader {
  public:
@@ -168,23 +187,6 @@ class CallReader {
       case ValueKind::kShape: return has_type("out_type", tensorflow::DT_INT32);
       default: return has_type("T", tensorflow::DT_FLOAT) && ReadConvolution(attributes, value);
     }
-  }
-
-  static bool ReadConvolution(const tensorflow::AttrSlice& attributes, Value* value) {
-    std::string layout, padding;
-    // TryGetNodeAttr appends to a vector.
-    if (!TryGetNodeAttr(attributes, "dilations", &value->dilations) ||
-        !TryGetNodeAttr(attributes, "strides", &value->strides) ||
-        !TryGetNodeAttr(attributes, "padding", &padding) ||
-        !TryGetNodeAttr(attributes, "data_format", &layout)) {
-      return false;
-    }
-    value->same = padding == "SAME";
-    for (const auto& steps : {value->strides, value->dilations}) {
-      if (steps.size() != 4 || steps[0] != 1 || steps[3] != 1) return false;
-      if (steps[1] < 1 || steps[2] < 1) return false;
-    }
-    return layout == "NHWC" && (padding == "SAME" || padding == "VALID");
   }
 
   const tensorflow::FunctionDef& function_;

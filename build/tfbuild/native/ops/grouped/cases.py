@@ -1,10 +1,13 @@
-"""Test programs of fused/grouped: grouped convolutions and their gradients, compiled by XLA."""
+"""Test programs of fused/grouped: grouped convolutions compiled by XLA, and depthwise convolutions,
+with their gradients.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 from tfbuild.probe import float64
 from tfbuild.probe.float64 import Program, create_case, draw_as
@@ -50,19 +53,36 @@ def create_convolution(
     return run
 
 
-def create_layer(
-    inputs: Sequence[int], filters: int, taps: int, groups: int, padding: str, activation: str
+def create_depthwise(
+    inputs: Sequence[int], multiplier: int, taps: Sequence[int], padding: str, *, stride: int = 1
 ) -> Program:
-    """Create a program of a layer of Keras and its gradients: Conv1D if the inputs have three axes,
-    otherwise Conv2D.
+    """Create a program of a depthwise convolution and both gradients. `inputs` are images, rows,
+    columns and channels, `multiplier` the filters of each channel.
     """
 
     def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        layers = tf.keras.layers
-        kind = layers.Conv1D if len(inputs) == 3 else layers.Conv2D  # noqa: PLR2004
-        layer = kind(
-            filters, taps, groups=groups, padding=padding, activation=activation, dtype=dtype
-        )
+        draw = functools.partial(draw_as, tf, dtype)
+
+        @in_graph(tf)
+        def compute(images: Tensor, filter_: Tensor) -> list[Tensor]:
+            with tf.GradientTape() as tape:
+                tape.watch([images, filter_])
+                output = tf.nn.depthwise_conv2d(images, filter_, (1, stride, stride, 1), padding)
+                loss = tf.reduce_sum(tf.sin(output))
+            return [output, *tape.gradient(loss, [images, filter_])]
+
+        return list(compute(draw(inputs, 1), draw((*taps, inputs[-1], multiplier), 2)))
+
+    return run
+
+
+def create_layer(inputs: Sequence[int], kind: str, *options: int, **more: Any) -> Program:
+    """Create a program of a layer of Keras and its gradients. `kind` is the layer's class, followed
+    by its arguments.
+    """
+
+    def run(tf: ModuleType, dtype: str) -> list[Tensor]:
+        layer = getattr(tf.keras.layers, kind)(*options, **more, dtype=dtype)
         images = draw_as(tf, dtype, inputs, 1)
         layer.build(images.shape)
         for seed, variable in enumerate(layer.trainable_variables):
@@ -101,9 +121,26 @@ def build_programs() -> Mapping[str, Program]:
         "one row": create_convolution((3, 1, 301, 24), 40, (1, 7), 8, "SAME"),
         "many rows": create_convolution((1, 150, 130, 32), 32, (3, 3), 8, "SAME"),
         "many images": create_convolution((70, 3, 3, 18), 48, (3, 3), 6, "SAME"),
-        "layer": create_layer((4, 9, 8, 24), 36, 3, 6, "same", "relu"),
-        "layer of lines": create_layer((4, 45, 24), 36, 5, 4, "valid", "tanh"),
-        "causal layer": create_layer((4, 45, 24), 36, 5, 4, "causal", "linear"),
+        "layer": create_layer(
+            (4, 9, 8, 24), "Conv2D", 36, 3, groups=6, padding="same", activation="relu"
+        ),
+        "layer of lines": create_layer((4, 45, 24), "Conv1D", 36, 5, groups=4, activation="tanh"),
+        "causal layer": create_layer((4, 45, 24), "Conv1D", 36, 5, groups=4, padding="causal"),
+        "depthwise": create_depthwise((2, 9, 11, 21), 2, (3, 3), "SAME"),
+        "depthwise, strided": create_depthwise((2, 14, 13, 10), 2, (5, 3), "VALID", stride=2),
+        "depthwise, wide": create_depthwise((3, 7, 8, 5), 7, (3, 2), "SAME", stride=2),
+        "depthwise, one column": create_depthwise((3, 22, 41, 8), 2, (7, 1), "VALID"),
+        "depthwise layer": create_layer(
+            (4, 9, 8, 13),
+            "DepthwiseConv2D",
+            3,
+            depth_multiplier=2,
+            padding="same",
+            activation="relu",
+        ),
+        "separable layer": create_layer(
+            (4, 13, 12, 7), "SeparableConv2D", 20, 5, strides=2, depth_multiplier=4, padding="same"
+        ),
     }
 
 

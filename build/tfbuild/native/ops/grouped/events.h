@@ -12,6 +12,14 @@ inline EventCounter grouped_runs("grouped executions");    // Executions by this
 inline EventCounter unsupported_grouped("left: grouped");  // Calls of functions that convolve.
 inline EventCounter stock_grouped("stock: grouped");       // Executions by XLA.
 
+// Depthwise convolutions and gradients that were replaced. `grouped executions` counts the
+// executions by this library.
+inline EventCounter depthwise("depthwise");
+inline EventCounter unsupported_depthwise(
+    "left: depthwise");  // An attribute, such as type or layout, is not supported.
+inline EventCounter stock_depthwise(
+    "stock: depthwise");  // Executions by the stock kernel, because of the shapes.
+
 }  // namespace tensorwright::events
 
 #endif  // TENSORWRIGHT_OPS_GROUPED_EVENTS_H_

@@ -13,15 +13,15 @@
 #include "tensorwright/ops/products/contraction.h"
 #include "tensorwright/ops/products/contraction_run.h"
 #include "tensorwright/ops/products/faster.h"
-#include "tensorwright/ops/products/replaced_op.h"
+#include "tensorwright/ops/products/replaced_product.h"
 
 namespace tensorwright {
 namespace {
 
 // The base class of ops that contract two tensors. A third input is a bias.
-class ContractionOp : public ReplacedOp {
+class ContractionOp : public ReplacedProduct {
  public:
-  using ReplacedOp::ReplacedOp;
+  using ReplacedProduct::ReplacedProduct;
 
  protected:
   // Sets the contraction and the shape of the result. Returns false if the shapes of the operands do

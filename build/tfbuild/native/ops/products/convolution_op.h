@@ -14,7 +14,7 @@
 #include "tensorwright/compute/convolution.h"
 #include "tensorwright/ops/products/faster.h"
 #include "tensorwright/ops/products/filter_gradient.h"
-#include "tensorwright/ops/products/replaced_op.h"
+#include "tensorwright/ops/products/replaced_product.h"
 #include "tensorwright/ops/products/winograd_gradient.h"
 #include "tensorwright/ops/products/winograd_outputs.h"
 
@@ -35,9 +35,9 @@ inline void ShareGradient(OpKernelContext* context, std::int64_t threads,
 
 // The base class of convolutions and their gradients. It reads the attributes, checks the shapes
 // and runs Winograd convolutions.
-class ConvolutionOpBase : public ReplacedOp {
+class ConvolutionOpBase : public ReplacedProduct {
  public:
-  explicit ConvolutionOpBase(OpKernelConstruction* context) : ReplacedOp(context) {
+  explicit ConvolutionOpBase(OpKernelConstruction* context) : ReplacedProduct(context) {
     std::string padding;
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "strides", &strides_));
     OP_REQUIRES_OK(context, GetNodeAttr(before(), "padding", &padding));
