@@ -82,6 +82,9 @@ def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
         ),
         "hapes": name_error(lambda a, b: tf.add_n([a * 2, b]) * 3, (30, 4), (1, 4)),
         "reshape": name_error(lambda a: tf.reshape(a * 2 + 1, [7, -1]) * 3, (30, 4)),
+        "hape": name_error(
+            lambda a, b: tf.reshape(a * 2 + 1, tf.cast(b, tf.int64) * 2**32) * 3, (30, 4), (3,)
+        ),
         "nvalid reduction dimension": name_error(
             lambda a, b: tf.reduce_sum(a * 2 + 1, tf.cast(b, tf.int32)) * 3, (30,), (1,)
         ),
@@ -153,6 +156,36 @@ def saved(tf: ModuleType, dtype: str) -> list[Tensor]:
     return held.saved(tf, module, draw_as(tf, dtype, (64, 256), 1))
 
 
+def not_numbers(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """A maximum is NaN if an element is."""
+
+    @in_graph(tf, input_signature=[tf.TensorSpec((None, None), dtype)])
+    def run(x: Tensor) -> Tensor:
+        return tf.reduce_max(x * 2 - 1, axis=-1, keepdims=True) + 0 * x
+
+    x = np.random.default_rng(1).standard_normal((9, 70))
+    x[1, 0] = x[3, 17] = x[5, 69] = np.nan
+    return [tf.cast(tf.math.is_nan(run(tf.constant(x, dtype))), dtype)]
+
+
+def through_a_queue(tf: ModuleType, dtype: str) -> list[Tensor]:
+    """In one step, a value of a chain comes back through a queue. In parts of a step, another one
+    is fed when the first has been fetched.
+    """
+    old = tf.compat.v1
+    values = np.linspace(-2, 2, 1200).reshape(40, 30)
+    with tf.Graph().as_default(), old.Session() as session:
+        x, y = (old.placeholder(dtype, (None, 30)) for _ in range(2))
+        first = tf.nn.relu(x * 2 + 1)
+        queue = tf.queue.FIFOQueue(1, dtype, (40, 30))
+        back = queue.dequeue() * first + 1
+        results = list(session.run([back, queue.enqueue(first + 1)], {x: values})[:1])
+        second = first * y + 1
+        handle = session.partial_run_setup([first, second], [x, y])
+        results.append(session.partial_run(handle, first, {x: values}))
+        return [*results, session.partial_run(handle, second, {y: values})]
+
+
 def extended(tf: ModuleType, dtype: str) -> list[Tensor]:
     """A session whose graph grows between runs."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -217,7 +250,7 @@ def create_random_program(seed: int) -> Program:
 def cases() -> Mapping[str, Case]:
     more = (
         *(fitted, in_a_loop, in_branches, refused, original, in_turn, other_types, compiled),
-        *(lent, saved, extended),
+        *(lent, saved, not_numbers, through_a_queue, extended),
     )
     return {
         **chains.cases(),

@@ -122,6 +122,10 @@ def _broadcast(tf: ModuleType, x: Tensor, *others: Tensor) -> Tensor:
     return tf.tanh(x)
 
 
+def _raise_difference(tf: ModuleType, x: Tensor, column: Tensor) -> Tensor:
+    return tf.exp(x - column) * 0.5 + tf.exp(column - x)
+
+
 def _sum_rows(tf: ModuleType, x: Tensor) -> Tensor:
     total = tf.reduce_sum(x * 0.5, axis=-1, keepdims=True)
     largest = tf.reduce_max(x + 1, axis=-1, keepdims=True)
@@ -173,6 +177,7 @@ def build_programs() -> Mapping[str, Program]:
         "rows and columns": create_program(_broadcast, (13, 11, 37), (37,), (13, 11, 1), (11, 37)),
         "axes between": create_program(_broadcast, (5, 7, 11, 33), (5, 1, 11, 1), (7, 1, 33)),
         "grows": create_program(_broadcast, (7, 1, 130), (1, 33, 130), (1,)),
+        "powers": create_program(_raise_difference, (50, 100), (50, 1)),
         "sums of rows": create_program(_sum_rows, (60, 7, 49)),
         "sums of columns": create_program(_sum_columns, (700, 37), (700, 37)),
         "sums of wide columns": create_program(_sum_columns, (9, 40, 70), (9, 40, 70)),

@@ -43,13 +43,18 @@ constexpr RowLoops MakeLoopsOfTwo() {
       EachOfTwo<First, Second, false, true, true>,   EachOfTwo<First, Second, true, true, true>};
 }
 
-// Computes exp(a - b) with one b.
-inline void ExpOfDifference(void* out, const void* a, const void* b, const void*,
-                            std::int64_t count) {
+// Computes exp(a - b). `lone`: whether b is one element.
+template <bool lone>
+void ExpOfDifference(void* out, const void* a, const void* b, const void*, std::int64_t count) {
   using Array = Eigen::Array<float, Eigen::Dynamic, 1>;
-  const float other = *static_cast<const float*>(b);
-  Eigen::Map<Array>(static_cast<float*>(out), count) =
-      (Eigen::Map<const Array>(static_cast<const float*>(a), count) - other).exp();
+  const auto *left = static_cast<const float*>(a), *right = static_cast<const float*>(b);
+  Eigen::Map<Array> to(static_cast<float*>(out), count);
+  const Eigen::Map<const Array> from(left, count);
+  if constexpr (lone) {
+    to = (from - *right).exp();
+  } else {
+    to = (from - Eigen::Map<const Array>(right, count)).exp();
+  }
 }
 
 // Returns the loops of two operations; null if there are none. `from`: whether the result of the
@@ -140,9 +145,8 @@ class Combination {
       return true;
     }
     if (plan_.values[first.out].domain != plan_.values[second->out].domain) return false;
-    if (second->code == Code::kExp && first.code == Code::kSub && IsPlain(operands[0]) &&
-        operands[1].IsRepeated()) {
-      static const RowLoops loops = {nullptr, nullptr, ExpOfDifference};
+    if (second->code == Code::kExp && first.code == Code::kSub && IsPlain(operands[0])) {
+      static const RowLoops loops = {ExpOfDifference<false>, nullptr, ExpOfDifference<true>};
       second->loops = &loops;
     } else if (const RowLoops* loops = LoopsOfTwo(first.code, second->code, index == 1)) {
       second->loops = loops;

@@ -50,9 +50,14 @@ class ChainSet {
     }
     return changed;
   }
-  bool Has(int chain) const {
-    const std::size_t word = chain / 64;
-    return word < words_.size() && (words_[word] >> chain % 64 & 1) != 0;
+  // Calls take(chain) for each chain of the set.
+  template <typename Take>
+  void ForEach(const Take& take) const {
+    for (std::size_t word = 0; word < words_.size(); ++word) {
+      for (std::uint64_t left = words_[word]; left != 0; left &= left - 1) {
+        take(static_cast<int>(64 * word) + __builtin_ctzll(left));
+      }
+    }
   }
 
  private:
@@ -174,18 +179,45 @@ class ChainFinder {
     return false;
   }
 
-  // Whether a plan may exist for a sum: its axes are the last or the first ones, as far as they are
-  // known.
+  // Whether a plan may exist for a sum or maximum: its axes are the last or the first ones, as far as
+  // they are known. There are no plans for maxima over the first axes.
   bool CanSum(const Node* node) const {
     if (IsOp(node, "BiasAddGrad")) return !IsSummedByConvolution(node);
     const auto axes = ConstantAxes(node);
-    if (!axes || axes->empty()) return true;
+    const bool is_maximum = IsOp(node, "Max");
+    if (!axes) return !is_maximum && HasPlannableResult(node);
+    if (axes->empty()) return true;
     const Edge* operand = InputOf(node, 0);
     const int rank = ShapeOf(operand->src(), operand->src_output()).dims();
     if (rank < 1) return *axes == std::set<std::int64_t>{-1};
     const std::int64_t first = *axes->begin(), last = *axes->rbegin();
+    const bool keeps = first > 0 || AttributeOf(node, "keep_dims", false);
     return last - first + 1 == static_cast<std::int64_t>(axes->size()) &&
-           (first == 0 || last == rank - 1);
+           (last == rank - 1 ? keeps || !is_maximum : first == 0 && !is_maximum);
+  }
+
+  // Whether the axes over which a gradient sums are the first or the last ones, as far as the shapes
+  // of the operand and of the Reshape of the result tell. Axes of unknown size count as kept.
+  bool HasPlannableResult(const Node* node) const {
+    const Edge* edge = InputOf(node, 0);
+    const auto operand = ShapeOf(edge->src(), edge->src_output());
+    for (const Edge* out : node->out_edges()) {
+      if (out->IsControlEdge() || !IsOp(out->dst(), "Reshape")) continue;
+      const auto result = ShapeOf(out->dst(), 0);
+      if (operand.unknown_rank() || result.unknown_rank()) return true;
+      const int missing = operand.dims() - result.dims();
+      int runs = 0;
+      bool before = false;
+      for (int axis = 0; axis < operand.dims(); ++axis) {
+        if (operand.dim_size(axis) == 1) continue;
+        const bool summed =
+            axis < missing || (result.dim_size(axis - missing) == 1 && operand.dim_size(axis) > 1);
+        if (runs == 0 || before != summed) ++runs;
+        before = summed;
+      }
+      return runs <= 2;
+    }
+    return true;
   }
 
   // Whether a sum is complete only after all blocks, so that no other op of the chain can use it. A
@@ -222,19 +254,17 @@ class ChainFinder {
   // Adds all chains on which those of `set` depend.
   void Close(ChainSet* set) const {
     for (bool grows = true; grows;) {
+      const ChainSet known = *set;
       grows = false;
-      for (int chain = 0; chain < static_cast<int>(merged_.size()); ++chain) {
-        if (set->Has(chain)) grows = set->Add(before_[Current(chain)]) || grows;
-      }
+      known.ForEach([&](int chain) { grows = set->Add(before_[Current(chain)]) || grows; });
     }
   }
 
   // Whether a set has a chain or one that was merged into it.
   bool HasChain(const ChainSet& set, int chain) const {
-    for (int each = 0; each < static_cast<int>(merged_.size()); ++each) {
-      if (set.Has(each) && Current(each) == chain) return true;
-    }
-    return false;
+    bool has = false;
+    set.ForEach([&](int each) { has = has || Current(each) == chain; });
+    return has;
   }
 
   // Returns the chains on which a node depends, other than by using a value of `chain` directly.
@@ -293,11 +323,33 @@ class ChainFinder {
 
   bool HasSameKind(const Node* one, const Node* other) const {
     return one->assigned_device_name() == other->assigned_device_name() &&
-           branches_->of(one) == branches_->of(other);
+           branches_->of(one) == branches_->of(other) && waits_.at(one) == waits_.at(other);
+  }
+
+  // Whether the value of an op may come when another op of the same step has run, without an edge
+  // between them: through a queue, from another process, or fed to a part of the step.
+  static bool WaitsForOthers(const Node* node) {
+    const std::string& type = node->type_string();
+    for (const char* word : {"Dequeue", "Unstage", "Recv", "Collective", "BarrierTake"}) {
+      if (type.find(word) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  // Records for which such ops a node waits.
+  void FindWaits(const Node* node) {
+    std::set<const Node*>& waits = waits_[node];
+    if (WaitsForOthers(node)) waits.insert(node);
+    for (const Edge* edge : node->in_edges()) {
+      const auto before = waits_.find(edge->src());
+      if (before == waits_.end() || edge->src()->IsNextIteration()) continue;
+      waits.insert(before->second.begin(), before->second.end());
+    }
   }
 
   // Adds a node to a chain if possible, and records on which chains it depends.
   void Place(Node* node) {
+    FindWaits(node);
     if (IsCandidate(node) && !IsSmall(node) && (!IsReduction(node) || CanSum(node))) Join(node);
     const auto found = chains_.find(node);
     const int own = found == chains_.end() ? -1 : Current(found->second);
@@ -494,11 +546,12 @@ class ChainFinder {
   std::map<const Node*, std::size_t> positions_;  // In `order_`; a copy has that of its original.
   std::unique_ptr<Branches> branches_;
   std::unique_ptr<tensorflow::ShapeRefiner> refiner_;
-  std::map<const Node*, int> chains_;        // The chain of a node; see Current().
-  std::map<const Node*, ChainSet> depends_;  // The chains before a node.
-  std::set<const Node*> totals_;             // Nodes whose values no other op of the chain may use.
-  std::vector<int> merged_;                  // By chain: the chain it was merged into, or itself.
-  std::vector<ChainSet> before_;             // By chain: the chains before its nodes.
+  std::map<const Node*, int> chains_;                   // The chain of a node; see Current().
+  std::map<const Node*, std::set<const Node*>> waits_;  // See FindWaits().
+  std::map<const Node*, ChainSet> depends_;             // The chains before a node.
+  std::set<const Node*> totals_;  // Nodes whose values no other op of the chain may use.
+  std::vector<int> merged_;       // By chain: the chain it was merged into, or itself.
+  std::vector<ChainSet> before_;  // By chain: the chains before its nodes.
 };
 
 }  // namespace

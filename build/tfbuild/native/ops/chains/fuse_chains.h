@@ -108,6 +108,10 @@ absl::Status EmitChain(const tensorflow::GraphOptimizationPassOptions& options,
       if (edge->IsControlEdge() && !to->IsSink() && !inside.count(to)) after.insert(to);
     }
   }
+  if (translation.outputs().empty() && after.empty()) {  // Other chains compute its values again.
+    for (Node* node : nodes) graph.RemoveNode(node);
+    return absl::OkStatus();
+  }
   Node* last = nodes.back();
   tensorflow::NameAttrList function;
   function.set_name(original);

@@ -29,7 +29,10 @@ class Placement {
     }
     for (std::size_t i = 0; i < plan_.actions.size(); ++i) {
       last_[plan_.actions[i].out] = i;
-      for (const Operand& operand : plan_.actions[i].operands) last_[operand.value] = i;
+      for (const Operand& operand : plan_.actions[i].operands) {
+        last_[operand.value] = i;
+        if (operand.inner > 0) ++plan_.copies;
+      }
     }
     AllocateMemory();
     AllocateRegisters();

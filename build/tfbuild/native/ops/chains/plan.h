@@ -92,6 +92,7 @@ struct Plan {
   std::int64_t row = 0;       // Elements of a row; 0 if there are no rows.
   std::int64_t block = 0;     // Elements of a block; whole rows.
   std::int64_t registers = 0;
+  std::int64_t copies = 0;  // The most operands that are copied for each block.
   std::int64_t memory = 0;  // Bytes for values with Place::kMemory.
   std::int64_t totals = 0;  // Elements of all totals.
   std::vector<Value> values;

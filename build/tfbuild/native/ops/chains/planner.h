@@ -178,21 +178,20 @@ class Planner {
   static bool Reshape(const Value& from, const Value& to, Dimensions* shape) {
     if (!IsInteger(to.type) || to.dimensions.size() != 1) return false;
     *shape = to.integers;
-    std::int64_t known = 1, *open = nullptr;
+    std::int64_t left = from.count(), *open = nullptr;  // Elements for the axes that follow.
+    if (left == 0) return false;
     for (std::int64_t& size : *shape) {
       if (size == -1 && open == nullptr) {
         open = &size;
-      } else if (size > 0) {
-        known *= size;
+      } else if (size > 0 && left % size == 0) {
+        left /= size;
       } else {
         return false;
       }
     }
-    if (open != nullptr) {
-      *open = from.count() / known;
-      known *= *open;
-    }
-    return known == from.count();
+    if (open == nullptr) return left == 1;
+    *open = left;
+    return true;
   }
 
   // Finds the length of rows. All sums over rows must have the same.

@@ -63,9 +63,10 @@ float SumRow(const Row& row, std::int64_t count) {
   return ReduceRow(row, count, 0.0f, [](auto a, auto b) { return a + b; });
 }
 
-// Returns the maximum. If an element is NaN, the result is NaN or the maximum of some others.
+// Returns the maximum, or NaN if an element is NaN.
 inline float MaxRow(const float* from, std::int64_t count) {
-  return ReduceRow(Elements{from}, count, from[0], [](auto a, auto b) { return a > b ? a : b; });
+  return ReduceRow(Elements{from}, count, from[0],
+                   [](auto a, auto b) { return (a != a) | (a > b) ? a : b; });
 }
 
 // Adds the elements [first, first + count) of a row to `to`.
@@ -157,11 +158,10 @@ class Run {
   // registers, copies of operands, and the totals of a block.
   std::vector<Call> MakeCalls() const {
     const std::int64_t row = std::max<std::int64_t>(plan_.row, 1);
-    const auto actions = static_cast<std::int64_t>(plan_.actions.size());
-    float* scratch = GetScratch((plan_.registers + 3 * actions + 1) * Room());
+    float* scratch = GetScratch((plan_.registers + plan_.copies + 1) * Room());
     float* copies = scratch + (plan_.registers + 1) * Room();
     std::vector<Call> calls;
-    calls.reserve(actions);
+    calls.reserve(plan_.actions.size());
     for (const Action& action : plan_.actions) {
       Call call = {&action};
       call.count =
