@@ -139,6 +139,7 @@ TFBENCH = {
         *(
             "phases",
             "compile_arguments",
+            "runtimes",
             "meters",
             "slices",
             "epochs",
@@ -386,7 +387,7 @@ OURS = {"tfcore", "tfbuild", "tfbench", "tfwheels"}
 LIGHT = {
     *("tfbuild.commands", "tfcore.errors", "tfcore.option"),
     *("tfbench.commands", "tfwheels.commands"),
-    *("tfbench.arms.lever_table", "tfbench.inside.compile_arguments"),
+    *("tfbench.arms.lever_table", "tfbench.inside.compile_arguments", "tfbench.inside.runtimes"),
 }
 """Those of ours, beside the commands themselves, that a list of them waits for."""
 

@@ -56,6 +56,8 @@ def test_a_dry_run_says_what_would_be_compared(tmp_path: Path) -> None:
         (CompareOptions(workloads="mnist_mlp:clients=2"), UsageError),
         (CompareOptions(arms="stock,tuned:onednn=maybe"), UsageError),
         (CompareOptions(baseline="no-such.whl"), WheelError),
+        (CompareOptions(arms="runtimes"), UsageError),
+        (CompareOptions(arms="runtimes", phase="fit"), UsageError),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_done(
@@ -94,3 +96,11 @@ def test_requests_are_of_one_example_of_many_and_from_many(tmp_path: Path) -> No
         CompareOptions(candidate=str(path), workloads="mnist_mlp", phase="infer", vcpus="1")
     )
     assert "mnist_mlp 1, mnist_mlp 32\n" in description
+
+
+def test_other_runtimes_answer_requests(tmp_path: Path) -> None:
+    path = wheel(tmp_path, RUNS.to_bytes())
+    description = describe_comparison(
+        CompareOptions(candidate=str(path), arms="runtimes", phase="infer")
+    )
+    assert "2.14.1 with openvino  TENSORWRIGHT_RUNTIME=openvino\n" in description

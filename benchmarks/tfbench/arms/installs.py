@@ -8,7 +8,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -27,6 +27,7 @@ from tfbuild.tools import environment
 from tfbuild.tools.environment import Environment
 from tfbuild.tools.requirement import ExactRequirement, parse_exact
 from tfbuild.upstream import kernels, releases
+from tfbuild.upstream.lock_files import filter_requirements
 from tfcore import console
 from tfcore.comparisons.kernels import KernelTable
 from tfcore.cpus.cpu import read_cpu
@@ -34,6 +35,10 @@ from tfcore.errors import HostError, UsageError, WheelError
 from tfcore.run import run
 from tfcore.settings import Paths, expand_home
 
+RUNTIMES = Path(__file__).with_name("runtimes")
+"""The folder with a lock file per runtime."""
+_RUNTIMES_SINCE = "3.11"
+"""The first Python of these lock files."""
 MINI = "mini, two kernels for a quick try; build the hot ones with invoke build"
 _REFUSED = "cannot be preloaded"  # glibc's dynamic linker prints this and continues without it
 _PROBE_S = 60.0
@@ -44,16 +49,19 @@ class WheelSource:
     """The source of an arm's TensorFlow.
 
     It is the wheel at `path`, or without a path the wheel that pip downloads for `requirement`
-    (NAME==VERSION). `python` is the version of the interpreter, such as 3.11.
+    (NAME==VERSION). `python` is the version of the interpreter, such as 3.11. `runtime` is the
+    package that answers requests instead of TensorFlow, if any.
     """
 
     path: Path | None = None
     requirement: str = ""
     python: str
+    runtime: str = ""
 
     @property
     def title(self) -> str:
-        return self.path.name if self.path else self.requirement
+        wheel_title = self.path.name if self.path else self.requirement
+        return f"{wheel_title} with {self.runtime}" if self.runtime else wheel_title
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,12 +87,32 @@ def choose(specs: Sequence[ArmSpec], candidate: str, paths: Paths) -> tuple[ArmC
         )
     finder = _SourceFinder(specs, candidate, paths)
     choices = tuple(
-        ArmChoice(spec=spec, source=finder.resolve(spec.wheel), env=build_arm_environment(spec))
+        ArmChoice(spec=spec, source=_choose_source(spec, finder), env=build_arm_environment(spec))
         for spec in specs
     )
     for choice in choices:
         _require_preloadable(choice)
     return choices
+
+
+def _choose_source(spec: ArmSpec, finder: _SourceFinder) -> WheelSource:
+    """Choose the source of an arm. Raises UsageError if its runtime does not support its Python."""
+    source = replace(finder.resolve(spec.wheel), runtime=spec.runtime)
+    if spec.runtime and Version(source.python) < Version(_RUNTIMES_SINCE):
+        raise UsageError(
+            f"arm {spec.name}: {spec.runtime} needs Python {_RUNTIMES_SINCE} or newer, but "
+            f"{source.requirement} is for Python {source.python}",
+            hint=f"Compare wheels for Python {_RUNTIMES_SINCE} or newer",
+        )
+    return source
+
+
+def load_runtime_packages(runtime: str, python: str) -> str:
+    """Return the locked packages that an arm's environment has for its runtime; "" for none."""
+    if not runtime:
+        return ""
+    lock = (RUNTIMES / f"{runtime}.txt").read_text(encoding="utf-8")
+    return filter_requirements(lock, python, platform.machine())
 
 
 def describe(choices: Iterable[ArmChoice]) -> str:
@@ -100,7 +128,7 @@ def describe(choices: Iterable[ArmChoice]) -> str:
 def _describe_source(source: WheelSource) -> str:
     """Describe what is installed, and the kernels of a tuned wheel."""
     if source.path is None:
-        return source.requirement
+        return source.title
     facts = tuned.read_tuned(source.path)
     return f"{source.path} ({_describe_kernels(facts)})" if facts else str(source.path)
 
@@ -276,7 +304,10 @@ def _require_wheel(text: str) -> Path:
 def _create_environment(source: WheelSource, paths: Paths) -> Environment:
     python = source.python
     if source.path is None:
-        return environment.create_from_requirement(source.requirement, python=python, paths=paths)
+        more = load_runtime_packages(source.runtime, python)
+        return environment.create_from_requirement(
+            source.requirement, python=python, paths=paths, more=more
+        )
     needs = environment.resolve_requirements(read_exact(source.path), python=python, paths=paths)
     return environment.create(source.path, python=python, requirements=needs, paths=paths)
 

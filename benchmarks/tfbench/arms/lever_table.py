@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tfbench.inside.compile_arguments import JIT, TOGETHER
+from tfbench.inside.runtimes import ONNX, OPENVINO, RUNTIME
 
-WHEEL, BF16 = "wheel", "bf16"
+WHEEL, BF16, OTHER_RUNTIME = "wheel", "bf16", "runtime"
 PRELOAD = "LD_PRELOAD"
 ISAS = (
     *("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2"),
@@ -67,7 +68,8 @@ class Lever:
     to the values of the variables. A number is the value of all of them. `tolerance` is wider for a
     lever that changes the precision. `tried` lists the values that a search tries; None if no
     search changes the lever. `argument` is the argument of Keras's compile() with the same effect:
-    a search gives the lever its name and values, and only advises it.
+    a search gives the lever its name and values, and only advises it. A lever that
+    `serves_runtimes` has an effect in other runtimes than TensorFlow, too.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Lever:
     tolerance: float | None = None
     tried: Callable[[SearchContext], Iterable[str]] | None = None
     argument: str = ""
+    serves_runtimes: bool = False
 
     def list_tried_values(self, context: SearchContext) -> Iterable[str]:
         return self.tried(context) if self.tried else ()
@@ -130,6 +133,7 @@ _TABLE = (
         doc="threads per operation; default: the vCPUs of the cell",
         variables=("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"),
         takes=ValueKind.NUMBER,
+        serves_runtimes=True,
         tried=lambda at: [str(n) for n in dict.fromkeys((1, at.vcpus // 2)) if 0 < n < at.vcpus],
     ),
     Lever(
@@ -163,8 +167,16 @@ _TABLE = (
         doc="memory allocator, loaded before all other libraries",
         variables=(PRELOAD,),
         takes=ValueKind.MALLOC,
+        serves_runtimes=True,
         words=dict.fromkeys(MALLOCS, ()),
         tried=lambda at: at.mallocs,
+    ),
+    Lever(
+        name=OTHER_RUNTIME,
+        serves_runtimes=True,
+        doc="answers the requests of `--phase infer` instead of TensorFlow",
+        variables=(RUNTIME,),
+        words={name: (name,) for name in (ONNX, OPENVINO)},
     ),
     Lever(
         name="steps_per_execution",

@@ -1,7 +1,7 @@
 """Line-ups: the compared arms, on the command line or in TOML.
 
-On the command line a line-up is the name of a preset (ladder, levers, mallocs, control, peers), the
-path of a .toml file, or comma-separated arms. An arm is
+On the command line a line-up is the name of a preset (ladder, levers, mallocs, control, peers,
+runtimes), the path of a .toml file, or comma-separated arms. An arm is
 
     WHEEL                                  stock
     WHEEL:SETTING=VALUE:…                  stock:onednn=off:intra=1
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbench.arms.lever_table import LEVERS
+from tfbench.arms.lever_table import LEVERS, OTHER_RUNTIME, Lever
 from tfbench.arms.levers import (
     Pairs,
     check_variable,
@@ -74,6 +74,11 @@ class ArmSpec:
     levers: Pairs = ()
     env: Pairs = ()
     tolerance: float | None = None
+
+    @property
+    def runtime(self) -> str:
+        """Return the package that answers requests instead of TensorFlow; empty for TensorFlow."""
+        return dict(self.levers).get(OTHER_RUNTIME, "")
 
     @property
     def settings(self) -> Pairs:
@@ -161,6 +166,8 @@ def make_spec(
     check_wheel(wheel)
     check_name(name)
     found = [find_lever(lever, value) for lever, value in levers]
+    if OTHER_RUNTIME in dict(levers):
+        _check_runtime(dict(levers)[OTHER_RUNTIME], wheel, found)
     for variable, value in env:
         check_variable(variable, value)
     _require_unique([*(lever for lever, _ in levers)])
@@ -173,6 +180,28 @@ def make_spec(
         env=env,
         tolerance=None if wide is None else _parse_tolerance(wide),
     )
+
+
+def _check_runtime(runtime: str, wheel: str, levers: Iterable[Lever]) -> None:
+    """Raise UsageError for a wheel or a lever that has no effect with another runtime."""
+    if wheel in {TUNED, CONTROL} or is_path(wheel):
+        raise UsageError(
+            f"{runtime} does not run the kernels of {wheel}",
+            hint=f"Use {STOCK}:{OTHER_RUNTIME}={runtime}",
+        )
+    unused = [lever.name for lever in levers if not lever.serves_runtimes]
+    if unused:
+        raise UsageError(f"{unused[0]} has no effect in {runtime}", hint="Remove it")
+
+
+def require_tensorflow(specs: Iterable[ArmSpec]) -> None:
+    """Raise UsageError for an arm with another runtime, where other things than requests count."""
+    for spec in specs:
+        if spec.runtime:
+            raise UsageError(
+                f"arm {spec.name}: {spec.runtime} only answers requests",
+                hint="Use invoke compare --phase infer, or remove this arm",
+            )
 
 
 def check_name(name: str) -> None:

@@ -43,6 +43,7 @@ from tfbench.inside import meters, slices
 from tfbench.inside.compile_arguments import JIT, TOGETHER
 from tfbench.inside.epochs import FitTrainer, extract_loss, flatten_batches
 from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
+from tfbench.inside.runtimes import RUNTIME, convert_model, describe_runtime
 
 if TYPE_CHECKING:  # (it imports NumPy, which must happen after the affinity is set)
     from tfbench.inside.server import Server
@@ -347,13 +348,21 @@ def _create_inference_trainer(
     tf: TensorFlow, model: Model, batches: list[Examples], clients: int
 ) -> Trainer:
     """Return a trainer of a model that serves requests: one step is one request."""
-    from tfbench.inside.server import create_server
+    from tfbench.inside.server import Server, create_server
 
-    server = create_server(tf, model, batches, clients, compiled=JIT in os.environ)
+    predict: Callable[[], list[float]]
+    if RUNTIME in os.environ:
+        ask = convert_model(tf, model, batches[0], clients)
+        requests = [tf.nest.flatten(batch) for batch in batches]
+        server = Server(ask, requests, clients)
+        predict = functools.partial(_list_predictions, lambda: ask(requests[0]))
+    else:
+        server = create_server(tf, model, batches, clients, compiled=JIT in os.environ)
+        predict = _create_predictor(tf, model, batches[0])
     return Trainer(
         phases={INFER: server.send_request},
         restart=lambda: None,
-        predict=_create_predictor(tf, model, batches[0]),
+        predict=predict,
         cpus=frozenset(os.sched_getaffinity(0)),
         resting=(time.perf_counter(), time.process_time()),
         server=server,
@@ -363,12 +372,16 @@ def _create_inference_trainer(
 def _create_predictor(tf: TensorFlow, model: Model, inputs: Examples) -> Callable[[], list[float]]:
     """Return a function that predicts from these inputs and returns the first numbers."""
 
-    def predict() -> list[float]:
-        outputs = tf.nest.flatten(model(inputs, training=False))
-        values = itertools.chain.from_iterable(output.numpy().ravel() for output in outputs)
-        return [float(value) for value in itertools.islice(values, MOST_PREDICTIONS)]
+    def predict() -> list[Any]:
+        return [output.numpy() for output in tf.nest.flatten(model(inputs, training=False))]
 
-    return predict
+    return functools.partial(_list_predictions, predict)
+
+
+def _list_predictions(predict: Callable[[], Iterable[Any]]) -> list[float]:
+    """Return the first numbers of the arrays that `predict` returns."""
+    values = itertools.chain.from_iterable(array.ravel() for array in predict())
+    return [float(value) for value in itertools.islice(values, MOST_PREDICTIONS)]
 
 
 def _create_trainer(
@@ -484,7 +497,7 @@ def describe_environment(tf: TensorFlow) -> Answer:
         "vcpus": sorted(os.sched_getaffinity(0)),
         "raised_kernels": count_raised_kernels(),
         "kernel_library": find_kernel_library(maps),
-        "threading": detect_threading(maps),
+        "threading": describe_runtime() or detect_threading(maps),
         "environment": {
             name: value
             for name, value in sorted(os.environ.items())

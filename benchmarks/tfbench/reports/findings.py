@@ -10,6 +10,7 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from tfbench.inside.phases import TRAIN
+from tfbench.inside.runtimes import RUNTIME
 from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import format_label
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
@@ -359,7 +360,11 @@ def _find_differences(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
     differences = [
         f"{field} {theirs}, not {ours}" for field, ours, theirs in pairs if ours != theirs
     ]
-    if arm.threading != base.threading:
+    if _name_runtime(arm) != _name_runtime(base):
+        answers = f"{_name_runtime(arm)} answers the requests, not {_name_runtime(base)}"
+        also = "start-up and memory include TensorFlow, which builds the model"
+        differences.insert(0, f"{answers}; {also}")
+    elif arm.threading != base.threading:
         threads = f"kernels on {arm.threading} threads, not {base.threading} threads"
         means = "so this compares build families, not compiler flags"
         differences.insert(0, f"{threads}, {means}")
@@ -367,6 +372,10 @@ def _find_differences(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
         means = "so their steps run different ops, and their results need not agree"
         differences.append(f"Keras {arm.keras}, not Keras {base.keras}, {means}")
     return tuple(differences)
+
+
+def _name_runtime(arm: ArmFacts) -> str:
+    return arm.threading if RUNTIME in dict(arm.env) else "TensorFlow"
 
 
 def _is_modified(arm: ArmFacts) -> bool:

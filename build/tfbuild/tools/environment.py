@@ -260,21 +260,24 @@ def _find_pip_python(interpreter: Path) -> Path:
     return serving
 
 
-def create_from_requirement(requirement: str, *, python: str, paths: Paths) -> Environment:
+def create_from_requirement(
+    requirement: str, *, python: str, paths: Paths, more: str = ""
+) -> Environment:
     """Create an environment with a package and its dependencies.
 
     `requirement` is name==version. A shipped lock is preferred to the one that `resolve_lock`
-    keeps. Raises UsageError, PythonError, DownloadError, ChecksumError, WheelError.
+    keeps. `more` has locked requirements that are none of its dependencies. Raises UsageError,
+    PythonError, DownloadError, ChecksumError, WheelError.
     """
     exact = parse_exact(requirement)
     interpreter = find_python(python)
     stock = _find_published(exact, python)
     if stock is not None and (shipped := _read_shipped_lock(stock)):
         wheel = fetch_stock(stock, paths)
-        return create(wheel, python=python, requirements=shipped, paths=paths)
+        return create(wheel, python=python, requirements=shipped + more, paths=paths)
     lock = _resolve_lock(exact, stock, python, paths)
     wheel = _fetch_locked(lock.own, interpreter, paths)
-    return create(wheel, python=python, requirements=lock.requirements, paths=paths)
+    return create(wheel, python=python, requirements=lock.requirements + more, paths=paths)
 
 
 def resolve_requirements(exact: ExactRequirement, *, python: str, paths: Paths) -> str:

@@ -50,7 +50,8 @@ class ArmFacts:
     python: str
     numpy: str
     threading: str
-    """The thread pool of the kernels: "Eigen", or "OpenMP" in an MKL build."""
+    """The thread pool of the kernels: "Eigen", or "OpenMP" in an MKL build. For another runtime its
+    name and version."""
     raised_kernels: int
     kernel_library: str | None
     """The library of tuned kernels in the worker's memory; None if none was loaded."""

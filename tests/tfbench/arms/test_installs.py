@@ -23,9 +23,10 @@ from tfbench.arms.installs import (
     describe,
     find_newest_runnable,
     install,
+    load_runtime_packages,
     read_exact,
 )
-from tfbench.arms.lever_table import BFLOAT16_TOLERANCE
+from tfbench.arms.lever_table import BFLOAT16_TOLERANCE, LEVERS
 from tfbench.arms.lineup import parse_arm, read_lineup
 from tfbuild.commands import Request
 from tfbuild.packing.tuned import Tuned
@@ -33,6 +34,7 @@ from tfbuild.planning.defaults import BF16, Default, load_levers
 from tfbuild.upstream import releases
 from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.kernels import select
+from tfbuild.upstream.lock_files import LOCKS
 from tfcore import settings
 from tfcore.cpus.targets import STOCK_FLAGS
 from tfcore.errors import HostError, PythonError, UsageError, WheelError
@@ -151,6 +153,37 @@ def test_the_control_is_the_candidates(here: Paths) -> None:
 def test_names_of_packages_are_normalized_so_that_arms_share(here: Paths) -> None:
     choices = chosen("stock,again=tensorflow_cpu==2.14.1,more=TensorFlow.CPU==2.14.1", here)
     assert len({choice.source for choice in choices}) == 1
+
+
+def test_another_runtime_has_an_environment_of_its_own(here: Paths) -> None:
+    text = "stock,x=stock:runtime=openvino,y=stock:runtime=openvino:intra=1"
+    stock, x, y = chosen(text, here)
+    assert x.source == y.source == dataclasses.replace(stock.source, runtime="openvino")
+    assert x.source.title == f"{stock.source.title} with openvino"
+    assert x.env == (("TENSORWRIGHT_RUNTIME", "openvino"),)
+
+
+def test_a_runtime_is_refused_for_a_python_that_it_does_not_support(here: Paths) -> None:
+    path = here.pool / "tensorflow-2.14.1-cp310-cp310-manylinux_2_17_x86_64.whl"
+    tuned_wheels.wheel(here.pool, RUNS.to_bytes()).rename(path)
+    with pytest.raises(UsageError, match=r"arm ort: .* Python 3\.11 .* Python 3\.10"):
+        chosen("runtimes", here)
+
+
+def test_the_packages_of_a_runtime_are_locked_and_none_of_tensorflows(here: Paths) -> None:
+    names = {
+        line.partition("==")[0]
+        for path in LOCKS.glob("*.txt")
+        for line in path.read_text("utf-8").splitlines()
+    }
+    for runtime in LEVERS["runtime"].words:
+        for python in ("3.11", "3.13"):
+            lines = load_runtime_packages(runtime, python).splitlines()
+            found = [line.partition("==")[0] for line in lines if "==" in line]
+            assert runtime in found
+            assert not names & {*found}
+            assert all(line.strip().startswith((*found, "--hash=sha256:")) for line in lines)
+    assert load_runtime_packages("", "3.11") == ""
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tfbench.arms.lever_table import (
     BFLOAT16_TOLERANCE,
     ISAS,
     LEVERS,
+    OTHER_RUNTIME,
     XLA_TOLERANCE,
     ValueKind,
 )
@@ -26,6 +27,7 @@ from tfbench.arms.lineup import (
     parse_lineup,
     read_lineup,
     read_toml,
+    require_tensorflow,
 )
 from tfbench.reports.ladder import find_ladder
 from tfcore.errors import UsageError
@@ -98,6 +100,10 @@ def test_the_baseline_is_not_given_twice() -> None:
             ArmSpec(name="x", wheel="stock", env=(("A", "it's"), ("B", "a=b"))),
         ),
         (
+            "x=stock:runtime=openvino:intra=1",
+            ArmSpec(name="x", wheel="stock", levers=(("runtime", "openvino"), ("intra", "1"))),
+        ),
+        (
             "half=tuned:bf16=on",
             ArmSpec(name="half", wheel="tuned", levers=(("bf16", "on"),)),
         ),
@@ -121,7 +127,7 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
     ("text", "expected"),
     [
         ("laddr", r"'laddr' is neither a line-up nor a wheel\. Did you mean ladder\?"),
-        ("xla", r"Use one of control, ladder, levers, mallocs, peers, stock, tuned$"),
+        ("xla", r"Use one of control, ladder, levers, mallocs, peers, runtimes, stock, tuned$"),
         ("stock", r"two arms, .*1\."),
         ("stock:onednn=off", r"two arms, .*1"),
         ("stock,stock", r"have the name stock"),
@@ -142,6 +148,11 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
         ("stock,tuned:env.A\nB", r"'env\.A\\nB' has no value"),
         ("stock,tuned:", r"unknown setting ''"),
         ("stock,tuned:isa=AVX3", r"isa is 'AVX3', but must be SSE41"),
+        ("stock,x=stock:runtime=tvm", r"runtime is 'tvm', but must be onnxruntime or openvino"),
+        ("stock,tuned:runtime=openvino", r"of tuned\. Use stock:runtime=openvino"),
+        (f"stock,x={WHEEL}:runtime=openvino", r"openvino does not run the kernels of wheels/"),
+        ("stock,x=stock:runtime=openvino:onednn=on", r"onednn has no effect in openvino"),
+        ("stock,x=stock:xla=on:runtime=onnxruntime", r"xla has no effect in onnxruntime"),
         ("stock,tuned:env.PATH=/x", r"PATH cannot be set"),
         ("stock,tuned:env.=1", r"'' is not a valid name of an environment variable"),
         ("stock,tuned:intra=1:intra=1", r"intra is set twice"),
@@ -192,6 +203,7 @@ values: dict[str, st.SearchStrategy[str]] = {
     if lever.takes == ValueKind.NUMBER
     else st.sampled_from([*lever.words])
     for name, lever in LEVERS.items()
+    if name != OTHER_RUNTIME  # (not with every wheel and lever)
 }
 settings = st.fixed_dictionaries({}, optional=values)
 variable_names = st.from_regex(r"[A-OQ-Z_][A-Z0-9_]{0,6}X", fullmatch=True)  # (no PYTHON…)
@@ -312,7 +324,7 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_preset_can_be_read_and_begins_with_stock() -> None:
-    assert list_presets() == ("control", "ladder", "levers", "mallocs", "peers")
+    assert list_presets() == ("control", "ladder", "levers", "mallocs", "peers", "runtimes")
     for name in list_presets():
         specs = read_lineup(name)
         assert specs == read_toml(PRESETS / f"{name}.toml")
@@ -337,10 +349,23 @@ def test_the_ladder_has_both_wheels_on_each_rung_and_begins_at_the_lowest() -> N
 
 
 def test_levers_are_tried_one_by_one_on_the_stock_wheel() -> None:
-    first, *other_specs = (*read_lineup("levers"), *read_lineup("mallocs")[1:])
+    alone = [spec for spec in read_lineup("runtimes") if spec.runtime]
+    first, *other_specs = (*read_lineup("levers"), *read_lineup("mallocs")[1:], *alone)
     assert first == parse_arm("stock")
     assert all(spec.wheel == "stock" and len(spec.levers) == 1 for spec in other_specs)
     assert {name for spec in other_specs for name, _ in spec.levers} == set(LEVERS)
+
+
+def test_other_runtimes_obey_threads_and_allocators() -> None:
+    spec = parse_arm("x=tensorflow-cpu==2.20.0:runtime=openvino:intra=1:malloc=tcmalloc")
+    assert spec.runtime == "openvino"
+    assert parse_arm("stock").runtime == ""
+
+
+def test_other_runtimes_only_answer_requests() -> None:
+    require_tensorflow(read_lineup("peers"))
+    with pytest.raises(UsageError, match="arm ort: onnxruntime only answers requests"):
+        require_tensorflow(read_lineup("runtimes"))
 
 
 def test_the_control_tells_compiler_and_flags_apart() -> None:

@@ -151,6 +151,21 @@ def test_all_that_a_reader_must_know_is_warned_of() -> None:
         assert [part for part in parts if part not in text] == [], text
 
 
+def test_another_runtime_is_said() -> None:
+    comparison = report_comparisons.single(spread(1.25, 0.01))
+    stock, tuned = comparison.arms
+    other = dataclasses.replace(
+        tuned, env=(("TENSORWRIGHT_RUNTIME", "openvino"),), threading="openvino 2026.4.1"
+    )
+    for arms, who in (
+        ((stock, other), "openvino 2026.4.1 answers the requests, not TensorFlow"),
+        ((other, stock), "TensorFlow answers the requests, not openvino 2026.4.1"),
+    ):
+        lines = [*list_warnings(dataclasses.replace(comparison, arms=arms))]
+        assert [line for line in lines if who in line]
+        assert not [line for line in lines if "threads" in line]
+
+
 def test_another_generation_of_keras_is_said_and_is_no_fault() -> None:
     comparison = report_comparisons.single(spread(1.25, 0.01))
     cell = report_comparisons.disagreeing(comparison.cells[0], "tuned", 0.5)
