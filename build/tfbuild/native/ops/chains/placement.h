@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "tensorwright/ops/chains/plan.h"
@@ -37,7 +36,6 @@ class Placement {
     AllocateMemory();
     AllocateRegisters();
     FindOverwritten();
-    FindStreams();
   }
 
  private:
@@ -100,17 +98,6 @@ class Placement {
 
   void Exclude(const Operand& operand, std::vector<bool>* excluded) const {
     if (operand.value < inputs_) (*excluded)[operand.value] = true;
-  }
-
-  void FindStreams() {
-    std::set<int> streams;
-    for (const Action& action : plan_.actions) {
-      for (const Operand& operand : action.operands) {
-        const bool is_full = plan_.values[operand.value].count() == plan_.elements;
-        if (operand.value < inputs_ && is_full) streams.insert(operand.value);
-      }
-    }
-    plan_.streams.assign(streams.begin(), streams.end());
   }
 
   const std::vector<std::int64_t>& outputs_;

@@ -97,7 +97,6 @@ struct Plan {
   std::int64_t totals = 0;  // Elements of all totals.
   std::vector<Value> values;
   std::vector<Action> before, actions;
-  std::vector<int> streams;  // Inputs with as many elements as `elements`.
 
   std::int64_t blocks() const { return (elements + block - 1) / block; }
 };

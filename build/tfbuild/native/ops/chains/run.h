@@ -34,9 +34,6 @@ struct Products {
   Products From(std::int64_t i) const { return {left + i, right + i}; }
 };
 
-// The fewest elements of tensors that are prefetched: smaller ones are mostly in the L2 cache.
-constexpr std::int64_t kMinPrefetched = 1 << 18;
-
 // Reduces `count` elements to four vectors of partial results, and these in pairs. `op` reduces two
 // vectors or two floats.
 template <typename Row, typename Op>
@@ -142,7 +139,8 @@ class Run {
     struct At {
       char* data = nullptr;
       std::int64_t block_step = 0, piece_step = 0;
-      // An operand of which each block finds its part, by AddressOf() or, if `copied`, by Copy().
+      // An operand of which each piece finds its part by AddressOf() or, if `copied`, each block by
+      // Copy().
       const Operand* found = nullptr;
       bool copied = false;
       char* In(std::int64_t block) const { return data + block * block_step; }
@@ -175,7 +173,7 @@ class Run {
         if (!SetSteps(operand, call, &call.in[i])) {
           call.in[i] = {reinterpret_cast<char*>(copies), 0,
                         call.piece * plan_.values[operand.value].element_bytes(), &operand,
-                        operand.repeats || operand.inner % call.count != 0};
+                        operand.inner % call.piece != 0};
           if (call.in[i].copied) copies += Room();
         }
         if (operand.IsRepeated() && !call.in[i].copied) form |= 1 << i;
@@ -231,7 +229,6 @@ class Run {
   void DoBlock(const std::vector<Call>& calls, std::int64_t block, std::int64_t part) {
     const std::int64_t first = block * plan_.block;
     const bool is_whole = first + plan_.block <= plan_.elements;
-    if (plan_.elements >= kMinPrefetched) Prefetch(first + plan_.block);
     for (const Call& call : calls) {
       std::int64_t count = call.count;
       if (!is_whole) count = count * (plan_.elements - first) / plan_.block;
@@ -244,32 +241,23 @@ class Run {
     }
   }
 
-  // Prefetches a block, from element `first` on, of the tensors that are read block by block.
-  void Prefetch(std::int64_t first) const {
-    constexpr std::int64_t kLine = 64;
-    const std::int64_t last = std::min(first + plan_.block, plan_.elements);
-    for (const int value : plan_.streams) {
-      const std::int64_t bytes = plan_.values[value].element_bytes();
-      const char* const end = data_[value] + last * bytes;
-      for (const char* at = data_[value] + first * bytes; at < end; at += kLine) {
-        __builtin_prefetch(at);
-      }
-    }
-  }
-
   // Computes the first `count` elements of an elementwise action in a block.
   void Apply(const Call& call, std::int64_t block, std::int64_t count) const {
     const char* in[3];
+    bool finds = false;
     for (int i = 0; i < 3; ++i) {
       const Call::At& at = call.in[i];
-      in[i] = at.found == nullptr || at.copied ? at.In(block)
-                                               : AddressOf(*at.found, block * call.count);
+      in[i] = at.In(block);
+      finds = finds || (at.found != nullptr && !at.copied);
       if (at.copied) Copy(at, block * call.count, count);
     }
     char* out = call.out.In(block);
-    if (call.piece >= count) return call.loop(out, in[0], in[1], in[2], count);
     const std::int64_t step = call.piece * plan_.values[call.action->out].element_bytes();
     for (std::int64_t at = 0; at < count; at += call.piece, out += step) {
+      for (int i = 0; finds && i < 3; ++i) {
+        if (call.in[i].found == nullptr || call.in[i].copied) continue;
+        in[i] = AddressOf(*call.in[i].found, block * call.count + at);
+      }
       call.loop(out, in[0], in[1], in[2], std::min(call.piece, count - at));
       for (int i = 0; i < 3; ++i) in[i] += call.in[i].piece_step;
     }
