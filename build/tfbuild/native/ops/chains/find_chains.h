@@ -267,8 +267,9 @@ class ChainFinder {
     return has;
   }
 
-  // Returns the chains on which a node depends, other than by using a value of `chain` directly.
-  ChainSet Dependencies(const Node* node, int chain) const {
+  // Returns the chains on which a node depends, other than by using values of `chain` or `other`
+  // directly.
+  ChainSet Dependencies(const Node* node, int chain, int other = -1) const {
     ChainSet all;
     for (const Edge* edge : node->in_edges()) {
       const Node* from = edge->src();
@@ -277,8 +278,9 @@ class ChainFinder {
       if (reached != depends_.end()) all.Add(reached->second);
       const auto found = chains_.find(from);
       if (found == chains_.end()) continue;
-      const bool direct = Current(found->second) == chain && CanFollow(from, node);
-      if (!direct) all.Add(Current(found->second));
+      const int before = Current(found->second);
+      const bool direct = (before == chain || before == other) && CanFollow(from, node);
+      if (!direct) all.Add(before);
     }
     return all;
   }
@@ -362,31 +364,23 @@ class ChainFinder {
     if (after_total || (IsReduction(node) && IsTotal(node))) totals_.insert(node);
   }
 
+  // Adds a node to a chain of its neighbours, and merges the other ones into it. Begins a chain if
+  // there is none.
   void Join(Node* node) {
     int own = -1;
     for (const int chain : Neighbours(node)) {
-      if (own < 0) {
-        ChainSet depends = Dependencies(node, chain);
-        Close(&depends);
-        if (HasChain(depends, chain)) continue;
-        own = chain;
-        continue;
+      ChainSet before = Dependencies(node, chain, own);
+      if (own >= 0) {
+        before.Add(before_[own]);
+        before.Add(before_[chain]);
       }
-      ChainSet others = before_[own];
-      others.Add(before_[chain]);
-      for (const Edge* edge : node->in_edges()) {
-        const auto found = chains_.find(edge->src());
-        const auto reached = depends_.find(edge->src());
-        if (reached != depends_.end()) others.Add(reached->second);
-        if (found == chains_.end()) continue;
-        const int from = Current(found->second);
-        if ((from == own || from == chain) && CanFollow(edge->src(), node)) continue;
-        others.Add(from);
+      Close(&before);
+      if (HasChain(before, chain) || HasChain(before, own)) continue;
+      if (own >= 0) {
+        merged_[chain] = own;
+        before_[own].Add(before_[chain]);
       }
-      Close(&others);
-      if (HasChain(others, own) || HasChain(others, chain)) continue;
-      merged_[chain] = own;
-      before_[own].Add(before_[chain]);
+      own = own < 0 ? chain : own;
     }
     if (own < 0) {
       if (IsAlias(node) || IsOp(node, "Shape")) return;
