@@ -120,7 +120,7 @@ def test_the_list_loads_nothing_but_invoke_and_the_declared_options(invoke: Task
         *("tfbuild.commands", "tfcore.errors", "tfcore.option"),
         *("tfbench.commands", "tfwheels.commands"),
         *("tfbench.arms", "tfbench.arms.lever_table"),
-        *("tfbench.inside", "tfbench.inside.compile_arguments"),
+        *("tfbench.inside", "tfbench.inside.compile_arguments", "tfbench.inside.runtimes"),
     }
 
 
