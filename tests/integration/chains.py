@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -65,31 +65,23 @@ def in_branches(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
     """Errors are TensorFlow's own."""
+    refuse = functools.partial(held.refuse, tf, dtype)
+    axis, many = "nvalid reduction dimension", "Must provide as many biases"
 
-    def name_error(compute: Callable[..., Tensor], *shapes: Sequence[int]) -> str:
-        specs = [tf.TensorSpec(None, dtype) for _ in shapes]
-        run = in_graph(tf, input_signature=specs)(compute)
-        try:
-            run(*(tf.ones(shape, dtype) for shape in shapes))
-        except tf.errors.InvalidArgumentError as error:
-            return str(error)
-        return ""
+    def reshape(x: Tensor, y: Tensor) -> Tensor:
+        return tf.reshape(x * 2 + 1, tf.cast(y, tf.int64) * 2**32) * 3
 
-    errors = {
-        "ncompatible shapes": name_error(lambda a, b: (a * b + 1) * 2, (30, 4), (30, 5)),
-        "Must provide as many biases": name_error(
-            lambda a, b: tf.nn.relu(tf.nn.bias_add(a * 2, b)), (30, 4), (5,)
-        ),
-        "hapes": name_error(lambda a, b: tf.add_n([a * 2, b]) * 3, (30, 4), (1, 4)),
-        "reshape": name_error(lambda a: tf.reshape(a * 2 + 1, [7, -1]) * 3, (30, 4)),
-        "hape": name_error(
-            lambda a, b: tf.reshape(a * 2 + 1, tf.cast(b, tf.int64) * 2**32) * 3, (30, 4), (3,)
-        ),
-        "nvalid reduction dimension": name_error(
-            lambda a, b: tf.reduce_sum(a * 2 + 1, tf.cast(b, tf.int32)) * 3, (30,), (1,)
-        ),
-    }
-    return [tf.constant(word in error) for word, error in errors.items()]
+    def total(x: Tensor, y: Tensor) -> Tensor:
+        return tf.reduce_sum(x * 2 + 1, tf.cast(y, tf.int32)) * 3
+
+    return [
+        refuse("ncompatible shapes", lambda a, b: (a * b + 1) * 2, (30, 4), (30, 5)),
+        refuse(many, lambda a, b: tf.nn.relu(tf.nn.bias_add(a * 2, b)), (30, 4), (5,)),
+        refuse("same size and shape", lambda a, b: tf.add_n([a * 2, b]) * 3, (30, 4), (1, 4)),
+        refuse("reshape", lambda a: tf.reshape(a * 2 + 1, [7, -1]) * 3, (30, 4)),
+        refuse("hape", reshape, (30, 4), (3,)),
+        refuse(axis, total, (30,), (1,)),
+    ]
 
 
 def original(tf: ModuleType, dtype: str) -> list[Tensor]:

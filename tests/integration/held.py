@@ -33,6 +33,27 @@ def saved(module: ModuleType, tensor: Tensor, inputs: Tensor) -> list[Tensor]:
         return [before, loaded.run(inputs)]
 
 
+def refuse(
+    module: ModuleType,
+    dtype: str,
+    word: str,
+    compute: Callable[..., Tensor],
+    *shapes: Sequence[int],
+) -> Tensor:
+    """True, if `compute` raises an InvalidArgumentError with this word for tensors of these shapes,
+    which TensorFlow does not know when it prepares the graph; otherwise an AssertionError."""
+    specs = [module.TensorSpec(None, dtype) for _ in shapes]
+    run = fusing.in_graph(module, input_signature=specs)(compute)
+    message = "no error"
+    try:
+        run(*(module.ones(shape, dtype) for shape in shapes))
+    except module.errors.InvalidArgumentError as error:
+        message = str(error)
+    if word not in message:
+        raise AssertionError(f"{word!r} is not in {message!r}")
+    return module.constant(value=True)
+
+
 @contextlib.contextmanager
 def lent(
     module: ModuleType, draws: Sequence[Any]

@@ -4,7 +4,7 @@ kernels (held.py)."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -34,25 +34,19 @@ def fitted(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 def refused(tf: ModuleType, dtype: str) -> list[Tensor]:
     """Errors are TensorFlow's own."""
+    refuse = functools.partial(held.refuse, tf, dtype)
 
-    def name_error(compute: Callable[[Tensor, Tensor], Tensor], *shapes: Sequence[int]) -> str:
-        specs = [tf.TensorSpec((None,) * len(shape), dtype) for shape in shapes]
-        run = in_graph(tf, input_signature=specs)(compute)
-        try:
-            run(*(tf.ones(shape, dtype) for shape in shapes))
-        except tf.errors.InvalidArgumentError as error:
-            return str(error)
-        return ""
+    def sum_products(left: Tensor, right: Tensor) -> Tensor:
+        return tf.einsum("ab,bc->ac", left, right)
 
-    errors = {
-        "incompatible": name_error(tf.matmul, (64, 256), (255, 256)),
-        "mismatch": name_error(tf.matmul, (3, 64, 25), (3, 24, 33)),
-        "broadcast": name_error(tf.matmul, (3, 64, 25), (2, 25, 33)),
-        "Expected dimension": name_error(lambda a, b: tf.einsum("ab,bc->ac", a, b), (3, 5), (4, 5)),
-    }
     draw = [draw_as(tf, dtype, (256, 256), seed) for seed in (1, 2)]
-    product = in_graph(tf)(tf.matmul)(*draw)
-    return [product, *(tf.constant(word in error) for word, error in errors.items())]
+    return [
+        in_graph(tf)(tf.matmul)(*draw),
+        refuse("Matrix size-incompatible", tf.matmul, (64, 256), (255, 256)),
+        refuse("Matrix size-incompatible", tf.matmul, (3, 64, 25), (3, 24, 33)),
+        refuse("compatible batch dimensions", tf.matmul, (3, 64, 25), (2, 25, 33)),
+        refuse("Expected dimension 5", sum_products, (3, 5), (4, 5)),
+    ]
 
 
 def small(tf: ModuleType, dtype: str) -> list[Tensor]:
