@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "tensorflow/core/common_runtime/optimization_registry.h"
-#include "tensorflow/core/common_runtime/shape_refiner.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorwright/graph/branches.h"
 #include "tensorwright/graph/original.h"
 #include "tensorwright/graph/paths.h"
 #include "tensorwright/graph/placed.h"
+#include "tensorwright/graph/shapes.h"
 #include "tensorwright/graph/xla.h"
 #include "tensorwright/ops/chains/events.h"
 #include "tensorwright/ops/chains/plan.h"
@@ -81,7 +81,7 @@ class ChainFinder {
                         [](const Edge& edge) { return !edge.src()->IsNextIteration(); });
     for (std::size_t i = 0; i < order_.size(); ++i) positions_[order_[i]] = i;
     branches_ = std::make_unique<Branches>(order_);
-    InferShapes();
+    shapes_ = std::make_unique<InferredShapes>(graph_, library_, order_);
     for (Node* node : order_) Place(node);
     std::map<int, std::vector<Node*>> members;
     for (Node* node : order_) {
@@ -113,41 +113,25 @@ class ChainFinder {
            !node->attrs().Find(kOriginalAttr);
   }
 
-  void InferShapes() {
-    refiner_ = std::make_unique<tensorflow::ShapeRefiner>(graph_.versions(), library_);
-    refiner_->set_require_shape_inference_fns(false);
-    for (const Node* node : order_) {
-      if (node->IsSource() || node->IsSink() || !refiner_->AddNode(node).ok()) continue;
-      tensorflow::PartialTensorShape known;
-      if (!IsOp(node, "ReadVariableOp")) continue;
-      const Edge* handle = InputOf(node, 0);
-      std::vector<tensorflow::PartialTensorShape> shapes;
-      if (!GetNodeAttr(handle->src()->attrs(), "_handle_shapes", &shapes).ok() ||
-          shapes.size() != 1) {
-        continue;
-      }
-      auto* context = refiner_->GetContext(node);
-      tensorflow::shape_inference::ShapeHandle shape;
-      if (context->MakeShapeFromPartialTensorShape(shapes[0], &shape).ok()) {
-        refiner_->SetShape(node, 0, shape).IgnoreError();
-      }
-    }
+  // Returns the shape of the first operand.
+  tensorflow::PartialTensorShape OperandShape(const Node* node) const {
+    const Edge* edge = InputEdge(node, 0);
+    return shapes_->Of(edge->src(), edge->src_output());
   }
 
-  // Returns the shape of an output, as far as it is known.
-  tensorflow::PartialTensorShape ShapeOf(const Node* node, int output) const {
-    auto* context = refiner_->GetContext(node);
-    if (context == nullptr) return {};
-    tensorflow::TensorShapeProto proto;
-    context->ShapeHandleToProto(context->output(output), &proto);
-    return tensorflow::PartialTensorShape(proto);
+  // Returns the shape to which the result of a sum is reshaped, as that of a gradient is; of unknown
+  // rank if it is not known or not reshaped.
+  tensorflow::PartialTensorShape ReshapedShape(const Node* node) const {
+    for (const Edge* edge : node->out_edges()) {
+      if (!edge->IsControlEdge() && IsOp(edge->dst(), "Reshape"))
+        return shapes_->Of(edge->dst(), 0);
+    }
+    return {};
   }
 
   // Whether a node is known to compute few elements.
   bool IsSmall(const Node* node) const {
-    const Edge* operand = InputOf(node, 0);
-    const auto shape =
-        IsOp(node, "Shape") ? ShapeOf(operand->src(), operand->src_output()) : ShapeOf(node, 0);
+    const auto shape = IsOp(node, "Shape") ? OperandShape(node) : shapes_->Of(node, 0);
     const std::int64_t count = shape.num_elements();  // -1 if it is not known.
     return shape.dims() == 0 || (count >= 0 && count <= kMaxSmall);
   }
@@ -156,10 +140,9 @@ class ChainFinder {
   // known.
   std::optional<std::set<std::int64_t>> ConstantAxes(const Node* node) const {
     tensorflow::Tensor value;
-    const Node* axes = InputOf(node, 1)->src();
+    const Node* axes = InputEdge(node, 1)->src();
     if (!axes->IsConstant() || !GetNodeAttr(axes->attrs(), "value", &value).ok()) return {};
-    const Edge* operand = InputOf(node, 0);
-    const int rank = ShapeOf(operand->src(), operand->src_output()).dims();
+    const int rank = OperandShape(node).dims();
     std::set<std::int64_t> numbers;
     for (std::int64_t i = 0; i < value.NumElements(); ++i) {
       const std::int64_t axis = value.dtype() == tensorflow::DT_INT32
@@ -173,7 +156,7 @@ class ChainFinder {
   // Whether oneDNN sums with the gradient of a filter (mkl_layout_pass.cc): Conv2DBackpropFilter and
   // BiasAddGrad of the same tensor become one op.
   static bool IsSummedByConvolution(const Node* node) {
-    for (const Edge* edge : InputOf(node, 0)->src()->out_edges()) {
+    for (const Edge* edge : InputEdge(node, 0)->src()->out_edges()) {
       if (IsOp(edge->dst(), "Conv2DBackpropFilter")) return true;
     }
     return false;
@@ -187,8 +170,7 @@ class ChainFinder {
     const bool is_maximum = IsOp(node, "Max");
     if (!axes) return !is_maximum && HasPlannableResult(node);
     if (axes->empty()) return true;
-    const Edge* operand = InputOf(node, 0);
-    const int rank = ShapeOf(operand->src(), operand->src_output()).dims();
+    const int rank = OperandShape(node).dims();
     if (rank < 1) return *axes == std::set<std::int64_t>{-1};
     const std::int64_t first = *axes->begin(), last = *axes->rbegin();
     const bool keeps = first > 0 || AttributeOf(node, "keep_dims", false);
@@ -197,27 +179,21 @@ class ChainFinder {
   }
 
   // Whether the axes over which a gradient sums are the first or the last ones, as far as the shapes
-  // of the operand and of the Reshape of the result tell. Axes of unknown size count as kept.
+  // of the operand and of the reshaped result tell. Axes of unknown size count as kept.
   bool HasPlannableResult(const Node* node) const {
-    const Edge* edge = InputOf(node, 0);
-    const auto operand = ShapeOf(edge->src(), edge->src_output());
-    for (const Edge* out : node->out_edges()) {
-      if (out->IsControlEdge() || !IsOp(out->dst(), "Reshape")) continue;
-      const auto result = ShapeOf(out->dst(), 0);
-      if (operand.unknown_rank() || result.unknown_rank()) return true;
-      const int missing = operand.dims() - result.dims();
-      int runs = 0;
-      bool before = false;
-      for (int axis = 0; axis < operand.dims(); ++axis) {
-        if (operand.dim_size(axis) == 1) continue;
-        const bool summed =
-            axis < missing || (result.dim_size(axis - missing) == 1 && operand.dim_size(axis) > 1);
-        if (runs == 0 || before != summed) ++runs;
-        before = summed;
-      }
-      return runs <= 2;
+    const auto operand = OperandShape(node), result = ReshapedShape(node);
+    if (operand.unknown_rank() || result.unknown_rank()) return true;
+    const int missing = operand.dims() - result.dims();
+    int runs = 0;
+    bool before = false;
+    for (int axis = 0; axis < operand.dims(); ++axis) {
+      if (operand.dim_size(axis) == 1) continue;
+      const bool summed =
+          axis < missing || (result.dim_size(axis - missing) == 1 && operand.dim_size(axis) > 1);
+      if (runs == 0 || before != summed) ++runs;
+      before = summed;
     }
-    return true;
+    return runs <= 2;
   }
 
   // Whether a sum is complete only after all blocks, so that no other op of the chain can use it. A
@@ -225,24 +201,12 @@ class ChainFinder {
   // are not known here; such a sum mostly does nothing if the result has the operand's shape.
   bool IsTotal(const Node* node) const {
     if (IsOp(node, "BiasAddGrad")) return true;
-    const Edge* edge = InputOf(node, 0);
-    const auto operand = ShapeOf(edge->src(), edge->src_output());
+    const auto operand = OperandShape(node);
     if (const auto axes = ConstantAxes(node)) {
       const std::int64_t last = operand.dims() < 1 ? -1 : operand.dims() - 1;
       return !AttributeOf(node, "keep_dims", false) || axes->count(last) == 0;
     }
-    for (const Edge* out : node->out_edges()) {
-      if (out->IsControlEdge() || !IsOp(out->dst(), "Reshape")) continue;
-      const auto result = ShapeOf(out->dst(), 0);
-      if (result.unknown_rank() || operand.unknown_rank() || result.dims() != operand.dims()) {
-        return true;
-      }
-      for (int axis = 0; axis < result.dims(); ++axis) {
-        if (result.dim_size(axis) != operand.dim_size(axis)) return true;
-      }
-      return false;
-    }
-    return true;
+    return operand.unknown_rank() || !ReshapedShape(node).IsIdenticalTo(operand);
   }
 
   // Returns the number of the chain that a chain has been merged into.
@@ -359,8 +323,8 @@ class ChainFinder {
     depends = Dependencies(node, own);
     if (own < 0) return;
     before_[own].Add(depends);
-    const bool after_total = IsAlias(node) && totals_.count(InputOf(node, 0)->src()) &&
-                             chains_.count(InputOf(node, 0)->src());
+    const bool after_total = IsAlias(node) && totals_.count(InputEdge(node, 0)->src()) &&
+                             chains_.count(InputEdge(node, 0)->src());
     if (after_total || (IsReduction(node) && IsTotal(node))) totals_.insert(node);
   }
 
@@ -400,7 +364,7 @@ class ChainFinder {
       const auto is_superfluous = [&](const Node* node) {
         const bool shape = IsOp(node, "Shape");
         if (!IsAlias(node) && !shape) return false;
-        const Node* from = InputOf(node, 0)->src();
+        const Node* from = InputEdge(node, 0)->src();
         if (!inside.count(from)) return true;
         if (shape) return false;
         for (const Edge* edge : node->out_edges()) {
@@ -421,7 +385,7 @@ class ChainFinder {
   bool IsLarge(const Node* node, int output) const {
     if (node->IsConstant() || IsOp(node, "ReadVariableOp")) return false;
     const auto type = node->output_type(output);
-    const std::int64_t count = ShapeOf(node, output).num_elements();
+    const std::int64_t count = shapes_->Of(node, output).num_elements();
     return type == tensorflow::DT_FLOAT && (count < 0 || count > kBlockElements);
   }
 
@@ -487,7 +451,7 @@ class ChainFinder {
     Node* copy = graph_.CopyNode(node);
     copy->set_name(graph_.NewName(node->name() + "/tensorwright_again"));
     for (int i = 0; i < node->num_inputs(); ++i) {
-      const Edge* edge = InputOf(node, i);
+      const Edge* edge = InputEdge(node, i);
       graph_.AddEdge(edge->src(), edge->src_output(), copy, i);
     }
     chains_[copy] = chain;
@@ -531,7 +495,7 @@ class ChainFinder {
             return !edge->IsControlEdge() && (found == chains_.end() || found->second != chain);
           });
     }
-    return passes > 1 && 2 * outputs <= passes;
+    return 2 * outputs <= passes;
   }
 
   tensorflow::Graph& graph_;
@@ -539,7 +503,7 @@ class ChainFinder {
   std::vector<Node*> order_;
   std::map<const Node*, std::size_t> positions_;  // In `order_`; a copy has that of its original.
   std::unique_ptr<Branches> branches_;
-  std::unique_ptr<tensorflow::ShapeRefiner> refiner_;
+  std::unique_ptr<InferredShapes> shapes_;
   std::map<const Node*, int> chains_;                   // The chain of a node; see Current().
   std::map<const Node*, std::set<const Node*>> waits_;  // See FindWaits().
   std::map<const Node*, ChainSet> depends_;             // The chains before a node.

@@ -57,7 +57,7 @@ absl::Status AddOriginalFunction(const std::vector<Node*>& nodes, const Translat
     Node* copy = graph.AddNode(std::move(definition), &status);
     TF_RETURN_IF_ERROR(status);
     for (int i = 0; i < node->num_inputs(); ++i) {
-      const Edge* edge = InputOf(node, i);
+      const Edge* edge = InputEdge(node, i);
       const auto& [from, output] = values.at({edge->src(), edge->src_output()});
       graph.AddEdge(from, output, copy, i);
     }

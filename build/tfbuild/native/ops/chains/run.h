@@ -156,8 +156,8 @@ class Run {
   // registers, copies of operands, and the totals of a block.
   std::vector<Call> MakeCalls() const {
     const std::int64_t row = std::max<std::int64_t>(plan_.row, 1);
-    float* scratch = GetScratch((plan_.registers + plan_.copies + 1) * Room());
-    float* copies = scratch + (plan_.registers + 1) * Room();
+    float* scratch = GetScratch((plan_.registers + plan_.copies + 1) * RegisterSize());
+    float* copies = scratch + (plan_.registers + 1) * RegisterSize();
     std::vector<Call> calls;
     calls.reserve(plan_.actions.size());
     for (const Action& action : plan_.actions) {
@@ -174,7 +174,7 @@ class Run {
           call.in[i] = {reinterpret_cast<char*>(copies), 0,
                         call.piece * plan_.values[operand.value].element_bytes(), &operand,
                         operand.inner % call.piece != 0};
-          if (call.in[i].copied) copies += Room();
+          if (call.in[i].copied) copies += RegisterSize();
         }
         if (operand.IsRepeated() && !call.in[i].copied) form |= 1 << i;
       }
@@ -191,7 +191,7 @@ class Run {
   }
 
   // Returns the elements of a register: a block, in whole cache lines.
-  std::int64_t Room() const { return (plan_.block + 15) / 16 * 16; }
+  std::int64_t RegisterSize() const { return (plan_.block + 15) / 16 * 16; }
 
   // Sets the steps of an operand. Returns false if its parts for the pieces of a block are not
   // equally far apart.
@@ -216,10 +216,10 @@ class Run {
   Call::At AddressIn(int number, float* scratch) const {
     const Value& value = plan_.values[number];
     if (value.place == Place::kRegister) {
-      return {reinterpret_cast<char*>(scratch + value.slot * Room()), 0, 0};
+      return {reinterpret_cast<char*>(scratch + value.slot * RegisterSize()), 0, 0};
     }
     if (value.domain == Domain::kTotal) {  // The totals of a block.
-      return {reinterpret_cast<char*>(scratch + plan_.registers * Room()), 0, 0};
+      return {reinterpret_cast<char*>(scratch + plan_.registers * RegisterSize()), 0, 0};
     }
     std::int64_t count = plan_.block;
     if (value.count() != plan_.elements) count /= std::max<std::int64_t>(plan_.row, 1);

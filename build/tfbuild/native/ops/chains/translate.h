@@ -3,16 +3,16 @@
 #ifndef TENSORWRIGHT_OPS_CHAINS_TRANSLATE_H_
 #define TENSORWRIGHT_OPS_CHAINS_TRANSLATE_H_
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/graph/graph.h"
+#include "tensorwright/graph/shapes.h"
 #include "tensorwright/ops/chains/program.h"
 
 namespace tensorwright::chains {
@@ -77,13 +77,6 @@ const std::map<std::string, Code>& SimpleOps() {
 
 bool IsOp(const Node* node, const char* type) { return node->type_string() == type; }
 
-// Returns the edge into an input.
-const Edge* InputOf(const Node* node, int index) {
-  const Edge* edge = nullptr;
-  node->input_edge(index, &edge).IgnoreError();
-  return edge;
-}
-
 // Returns the attribute of a node, or a default value.
 template <typename T>
 T AttributeOf(const Node* node, const char* name, T otherwise) {
@@ -129,10 +122,10 @@ bool IsUsed(const Node* node, int output) {
 
 // Whether all elements of an input are known to be `value`.
 bool IsFilled(const Node* node, int input, float value) {
-  const Node* fill = InputOf(node, input)->src();
-  if (!IsOp(fill, "Fill") || !InputOf(fill, 1)->src()->IsConstant()) return false;
+  const Node* fill = InputEdge(node, input)->src();
+  if (!IsOp(fill, "Fill") || !InputEdge(fill, 1)->src()->IsConstant()) return false;
   tensorflow::Tensor with;
-  return GetNodeAttr(InputOf(fill, 1)->src()->attrs(), "value", &with).ok() &&
+  return GetNodeAttr(InputEdge(fill, 1)->src()->attrs(), "value", &with).ok() &&
          with.dtype() == tensorflow::DT_FLOAT && with.NumElements() == 1 &&
          with.flat<float>()(0) == value;
 }
@@ -185,11 +178,10 @@ class Translation {
  public:
   // `nodes` are in an order in which TensorFlow could execute them.
   explicit Translation(const std::vector<Node*>& nodes) {
-    std::map<const Node*, bool> inside;
-    for (const Node* node : nodes) inside[node] = true;
+    const std::set<const Node*> inside(nodes.begin(), nodes.end());
     for (const Node* node : nodes) {
       for (int i = 0; i < node->num_inputs(); ++i) {
-        const Edge* edge = InputOf(node, i);
+        const Edge* edge = InputEdge(node, i);
         const Port port = {edge->src(), edge->src_output()};
         if (inside.count(port.first)) continue;
         if (values_.emplace(port, inputs_.size()).second) inputs_.push_back(port);
@@ -236,7 +228,7 @@ class Translation {
   void Translate(Node* node) {
     std::vector<Value> in;
     for (int i = 0; i < node->num_inputs(); ++i) {
-      const Edge* edge = InputOf(node, i);
+      const Edge* edge = InputEdge(node, i);
       in.push_back(values_.at({edge->src(), edge->src_output()}));
     }
     Value& out = values_[{node, 0}];

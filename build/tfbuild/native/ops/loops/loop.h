@@ -18,6 +18,7 @@
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/graph/graph.h"
+#include "tensorwright/graph/shapes.h"
 
 namespace tensorwright {
 
@@ -243,16 +244,10 @@ class FunctionReader {
            !node->op_def().is_stateful();
   }
 
-  // Returns the edge of an input; null if there is none.
-  static const tensorflow::Edge* Input(const Node* node, int index) {
-    const tensorflow::Edge* edge = nullptr;
-    return node->input_edge(index, &edge).ok() ? edge : nullptr;
-  }
-
   // Returns the value of an input, looking through Identity ops.
   int Value(const Node* node, int index) const {
-    const tensorflow::Edge* edge = Input(node, index);
-    while (edge->src()->IsIdentity()) edge = Input(edge->src(), 0);
+    const tensorflow::Edge* edge = InputEdge(node, index);
+    while (edge->src()->IsIdentity()) edge = InputEdge(edge->src(), 0);
     return values_.at({edge->src(), edge->src_output()});
   }
 
@@ -268,7 +263,7 @@ class FunctionReader {
     while (!path.empty()) {
       const Node* node = path.back().first;
       if (const int next = path.back().second++; next < node->num_inputs()) {
-        enter(Input(node, next)->src());
+        enter(InputEdge(node, next)->src());
         continue;
       }
       path.pop_back();

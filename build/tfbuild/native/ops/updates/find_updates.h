@@ -14,10 +14,10 @@
 #include "tensorflow/core/common_runtime/device.h"
 #include "tensorflow/core/common_runtime/device_set.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
-#include "tensorflow/core/common_runtime/shape_refiner.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorwright/graph/paths.h"
+#include "tensorwright/graph/shapes.h"
 #include "tensorwright/graph/xla.h"
 #include "tensorwright/ops/updates/events.h"
 #include "tensorwright/ops/updates/nodes.h"
@@ -54,7 +54,7 @@ class UpdateFinder {
     branches_ = std::make_unique<Branches>(order_);
     FindAssigns();
     if (assigns_.empty()) return {};
-    InferShapes();
+    shapes_ = std::make_unique<InferredShapes>(graph_, library_, order_);
     FindOperands();
     ExcludeValuesUsedElsewhere();
     JoinGroups();
@@ -101,31 +101,10 @@ class UpdateFinder {
     }
   }
 
-  // Infers shapes in the order of the graph. Reads of variables get the shape of their handle.
-  void InferShapes() {
-    refiner_ = std::make_unique<tensorflow::ShapeRefiner>(graph_.versions(), library_);
-    refiner_->set_require_shape_inference_fns(false);
-    for (const Node* node : order_) {
-      if (node->IsSource() || node->IsSink() || !refiner_->AddNode(node).ok() || !IsRead(node)) {
-        continue;
-      }
-      auto* context = refiner_->GetContext(node);
-      tensorflow::shape_inference::ShapeHandle shape;
-      if (context->MakeShapeFromPartialTensorShape(VariableShape(node), &shape).ok()) {
-        refiner_->SetShape(node, 0, shape).IgnoreError();
-      }
-    }
-  }
-
   // Compares the shape of an output with that of the variables of this kind.
   Shape ShapeOf(const Node* node, const Kind& kind, int port = 0) const {
-    auto* context = refiner_->GetContext(node);
-    if (context == nullptr) return Shape::kUnknown;
-    const auto output = context->output(port);
-    if (!context->FullyDefined(output)) return Shape::kUnknown;
-    tensorflow::TensorShapeProto proto;
-    context->ShapeHandleToProto(output, &proto);
-    const PartialTensorShape shape(proto);
+    const PartialTensorShape shape = shapes_->Of(node, port);
+    if (!shape.IsFullyDefined()) return Shape::kUnknown;
     if (shape.DebugString() == kind.shape) return Shape::kFull;
     return shape.num_elements() == 1 ? Shape::kOneElement : Shape::kOther;
   }
@@ -136,7 +115,7 @@ class UpdateFinder {
   bool IsSupportedAddN(const Node* node, const Kind& kind) const {
     if (node->num_inputs() != 2) return false;
     for (int i = 0; i < 2; ++i) {
-      const Edge* edge = Input(node, i);
+      const Edge* edge = InputEdge(node, i);
       if (ShapeOf(edge->src(), kind, edge->src_output()) != Shape::kFull) return false;
     }
     return true;
@@ -300,7 +279,7 @@ class UpdateFinder {
   std::vector<Node*> order_;
   std::map<const Node*, int> position_;
   std::unique_ptr<Branches> branches_;
-  std::unique_ptr<tensorflow::ShapeRefiner> refiner_;
+  std::unique_ptr<InferredShapes> shapes_;
   std::vector<Node*> assigns_;
   std::map<const Node*, Kind> kinds_;  // The nodes to fuse.
   std::map<int, int> groups_;          // Group → the group that it was joined to.

@@ -14,6 +14,7 @@
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tensorwright/graph/branches.h"
+#include "tensorwright/graph/shapes.h"
 #include "tensorwright/ops/updates/program.h"
 
 namespace tensorwright {
@@ -74,60 +75,6 @@ bool UsesRows(const Node* node) {
 }
 // Returns the index of the input that has the rows.
 int RowsInput(const Node* node) { return IsSegmentSum(node) ? 0 : 2; }
-
-// Returns the edge into an input, or nullptr.
-const Edge* Input(const Node* node, int index) {
-  const Edge* edge = nullptr;
-  return node->input_edge(index, &edge).ok() ? edge : nullptr;
-}
-
-// Whether a node is the Merge with which a loop begins.
-bool IsLoopMerge(const Node* node) {
-  return node->IsMerge() && node->num_inputs() == 2 && Input(node, 1)->src()->IsNextIteration();
-}
-
-// Whether the value of a loop's Merge is loop-invariant: each iteration passes it on unchanged.
-bool IsLoopInvariant(const Node* merge) {
-  const Node* at = Input(merge, 1)->src();
-  while (at != merge) {
-    const bool inner = IsLoopMerge(at) && IsLoopInvariant(at);
-    if (!inner && !at->IsIdentity() && !at->IsSwitch() && !at->IsEnter() && !at->IsExit() &&
-        !at->IsNextIteration()) {
-      return false;
-    }
-    at = Input(at, 0)->src();
-  }
-  return true;
-}
-
-// Returns the edge from the node that created the handle of the variable. Follows the handle back
-// through Identity, Switch and Enter nodes and through loops that do not change it.
-const Edge* HandleOf(const Node* node) {
-  const Edge* edge = Input(node, 0);
-  while (edge != nullptr) {
-    const Node* from = edge->src();
-    const bool loops = IsLoopMerge(from) && IsLoopInvariant(from);
-    if (!loops && !from->IsIdentity() && !from->IsSwitch() && !from->IsEnter()) break;
-    edge = Input(from, 0);
-  }
-  return edge;
-}
-
-// Returns the shape of the variable that a node accesses, or an unknown one.
-PartialTensorShape VariableShape(const Node* node) {
-  const Edge* handle = HandleOf(node);
-  if (handle == nullptr) return PartialTensorShape();
-  std::vector<PartialTensorShape> shapes;
-  if (GetNodeAttr(handle->src()->attrs(), "_handle_shapes", &shapes).ok() && shapes.size() == 1) {
-    return shapes[0];
-  }
-  PartialTensorShape shape;
-  if (handle->src()->type_string() == "VarHandleOp" &&
-      GetNodeAttr(handle->src()->attrs(), "shape", &shape).ok()) {
-    return shape;
-  }
-  return PartialTensorShape();
-}
 
 // Returns the type of a node's values, or DT_INVALID.
 DataType TypeOf(const Node* node) {

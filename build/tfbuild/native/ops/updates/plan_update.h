@@ -57,7 +57,7 @@ class UpdatePlan {
   void AddInOrder(Node* node) {
     if (!seen_.insert(node).second) return;
     std::vector<Node*> before;
-    for (int i = 0; i < node->num_inputs(); ++i) before.push_back(Input(node, i)->src());
+    for (int i = 0; i < node->num_inputs(); ++i) before.push_back(InputEdge(node, i)->src());
     std::vector<Node*> control_inputs;
     for (const Edge* edge : node->in_edges()) {
       if (edge->IsControlEdge()) control_inputs.push_back(edge->src());
@@ -83,23 +83,24 @@ class UpdatePlan {
   void CollectInputs(const Node* node) {
     const bool holds = IsRead(node) || IsAssign(node);
     if (holds && VariableOf(node) == static_cast<int>(handle_sources_.size())) {
-      const Edge *root = HandleOf(node), *handle_edge = Input(node, 0);
+      const Edge *root = HandleOf(node), *handle_edge = InputEdge(node, 0);
       handle_sources_.emplace_back(root->src(), root->src_output());
       handles_.emplace_back(handle_edge->src(), handle_edge->src_output());
     }
     if (UsesRows(node)) {
-      FindOrAdd(indices_, Input(node, 1));
-      FindOrAdd(tensors_, Input(node, RowsInput(node)));
+      FindOrAdd(indices_, InputEdge(node, 1));
+      FindOrAdd(tensors_, InputEdge(node, RowsInput(node)));
       return;
     }
     for (int i = holds ? 1 : 0; i < node->num_inputs(); ++i) {
-      if (!inside_.count(Input(node, i)->src())) FindOrAdd(tensors_, Input(node, i));
+      if (!inside_.count(InputEdge(node, i)->src())) FindOrAdd(tensors_, InputEdge(node, i));
     }
   }
 
   // Returns the edge whose value reaches `edge` through Identity nodes of the group.
   const Edge* SkipIdentities(const Edge* edge) const {
-    while (inside_.count(edge->src()) && edge->src()->IsIdentity()) edge = Input(edge->src(), 0);
+    while (inside_.count(edge->src()) && edge->src()->IsIdentity())
+      edge = InputEdge(edge->src(), 0);
     return edge;
   }
 
@@ -111,7 +112,7 @@ class UpdatePlan {
     }
     if (node->IsIdentity() || UsesRows(node)) return;
     for (int i = IsAssign(node) ? 1 : 0; i < node->num_inputs(); ++i) {
-      last_use_[SkipIdentities(Input(node, i))->src()] = at;
+      last_use_[SkipIdentities(InputEdge(node, i))->src()] = at;
     }
   }
 
@@ -148,19 +149,19 @@ class UpdatePlan {
     } else if (HasRowOperand(code)) {
       ++(IsScatter(code) ? assigned_ : computed_);
       const int variable = IsScatter(code) ? VariableOf(node) : 0;
-      values_[node] = Append(code, variable,
-                             handles_.size() + FindOrAdd(tensors_, Input(node, RowsInput(node))),
-                             FindOrAdd(indices_, Input(node, 1)));
+      values_[node] = Append(
+          code, variable, handles_.size() + FindOrAdd(tensors_, InputEdge(node, RowsInput(node))),
+          FindOrAdd(indices_, InputEdge(node, 1)));
     } else if (IsAssignment(code)) {
       ++assigned_;
-      const std::int64_t value = ValueOf(Input(node, 1));
+      const std::int64_t value = ValueOf(InputEdge(node, 1));
       Append(code, VariableOf(node), value, value);
     } else if (!node->IsIdentity()) {
       ++computed_;
-      std::int64_t value = ValueOf(Input(node, 0));
+      std::int64_t value = ValueOf(InputEdge(node, 0));
       if (node->num_inputs() == 1) value = Append(code, 0, value, value);
       for (int i = 1; i < node->num_inputs(); ++i) {
-        value = Append(code, 0, value, ValueOf(Input(node, i)));
+        value = Append(code, 0, value, ValueOf(InputEdge(node, i)));
       }
       values_[node] = value;
     }
