@@ -7,9 +7,13 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <map>
+#include <string>
 
 #include "Eigen/Core"
 #include "tensorwright/compute/arithmetic.h"
+#include "unsupported/Eigen/SpecialFunctions"
 
 namespace tensorwright {
 
@@ -54,6 +58,13 @@ struct And {
 };
 struct Or {
   std::uint8_t operator()(std::uint8_t a, std::uint8_t b) const { return a | b; }
+};
+
+struct Reciprocal {
+  float operator()(float a, float) const { return 1.0f / a; }
+};
+struct ToFloat {
+  float operator()(std::uint8_t a, std::uint8_t) const { return a ? 1.0f : 0.0f; }
 };
 
 // Applies `Op` to each element. `lone_a` and `lone_b`: whether that operand is one element.
@@ -121,6 +132,31 @@ struct ExpOf {
   }
 };
 
+struct ErfOf {
+  template <typename Array>
+  auto operator()(const Array& x) const {
+    return x.erf();
+  }
+};
+struct LogOf {
+  template <typename Array>
+  auto operator()(const Array& x) const {
+    return x.log();
+  }
+};
+struct SqrtOf {
+  template <typename Array>
+  auto operator()(const Array& x) const {
+    return x.sqrt();
+  }
+};
+struct RsqrtOf {
+  template <typename Array>
+  auto operator()(const Array& x) const {
+    return x.rsqrt();
+  }
+};
+
 // Applies an Eigen function to each element, or once if the operand is one element.
 template <typename Op, bool lone>
 void ApplyEigenFunction(void* out, const void* a, const void*, const void*, std::int64_t count) {
@@ -140,6 +176,62 @@ template <typename In, typename Out, typename Op>
 constexpr RowLoops MakeRowLoops() {
   return {Each<In, Out, Op, false, false>, Each<In, Out, Op, true, false>,
           Each<In, Out, Op, false, true>, Each<In, Out, Op, true, true>};
+}
+
+template <typename Op>
+constexpr RowLoops MakeFunctionLoops() {
+  return {ApplyEigenFunction<Op, false>, ApplyEigenFunction<Op, true>};
+}
+
+// Returns the loops of an elementwise op of TensorFlow; null if there are none.
+inline const RowLoops* FindRowLoops(const std::string& op) {
+  using Byte = std::uint8_t;
+  static const auto* loops = new std::map<std::string, RowLoops>{
+      {"Add", MakeRowLoops<float, float, Add<float>>()},
+      {"AddV2", MakeRowLoops<float, float, Add<float>>()},
+      {"BiasAdd", MakeRowLoops<float, float, Add<float>>()},
+      {"Sub", MakeRowLoops<float, float, Sub<float>>()},
+      {"Mul", MakeRowLoops<float, float, Mul<float>>()},
+      {"RealDiv", MakeRowLoops<float, float, Div<float>>()},
+      {"Maximum", MakeRowLoops<float, float, Maximum<float>>()},
+      {"Minimum", MakeRowLoops<float, float, Minimum<float>>()},
+      {"SquaredDifference", MakeRowLoops<float, float, SquaredDifference<float>>()},
+      {"SigmoidGrad", MakeRowLoops<float, float, SigmoidGradient>()},
+      {"TanhGrad", MakeRowLoops<float, float, TanhGradient>()},
+      {"ReluGrad", MakeRowLoops<float, float, ReluGradient>()},
+      {"Relu6Grad", MakeRowLoops<float, float, Relu6Gradient>()},
+      {"Neg", MakeRowLoops<float, float, Neg<float>>()},
+      {"Abs", MakeRowLoops<float, float, Abs<float>>()},
+      {"Sign", MakeRowLoops<float, float, Sign>()},
+      {"Square", MakeRowLoops<float, float, Square<float>>()},
+      {"Reciprocal", MakeRowLoops<float, float, Reciprocal>()},
+      {"Relu", MakeRowLoops<float, float, Relu>()},
+      {"Relu6", MakeRowLoops<float, float, Relu6>()},
+      {"Sqrt", MakeFunctionLoops<SqrtOf>()},
+      {"Rsqrt", MakeFunctionLoops<RsqrtOf>()},
+      {"Exp", MakeFunctionLoops<ExpOf>()},
+      {"Log", MakeFunctionLoops<LogOf>()},
+      {"Tanh", MakeFunctionLoops<TanhOf>()},
+      {"Sigmoid", MakeFunctionLoops<SigmoidOf>()},
+      {"Erf", MakeFunctionLoops<ErfOf>()},
+      {"Greater", MakeRowLoops<float, Byte, Whether<std::greater<float>>>()},
+      {"GreaterEqual", MakeRowLoops<float, Byte, Whether<std::greater_equal<float>>>()},
+      {"Less", MakeRowLoops<float, Byte, Whether<std::less<float>>>()},
+      {"LessEqual", MakeRowLoops<float, Byte, Whether<std::less_equal<float>>>()},
+      {"LogicalAnd", MakeRowLoops<Byte, Byte, And>()},
+      {"LogicalOr", MakeRowLoops<Byte, Byte, Or>()},
+      {"LogicalNot", MakeRowLoops<Byte, Byte, Not>()},
+      {"SelectV2", MakeSelectLoops()},
+      {"Cast", MakeRowLoops<Byte, float, ToFloat>()},  // From bool.
+  };
+  const auto found = loops->find(op);
+  return found == loops->end() ? nullptr : &found->second;
+}
+
+// Whether an element of these ops of recurrent layers takes many times as long as an addition.
+inline bool IsApproximated(const RowLoops* loops) {
+  return loops == FindRowLoops("Tanh") || loops == FindRowLoops("Sigmoid") ||
+         loops == FindRowLoops("Exp");
 }
 
 // Returns the loops that copy a row or repeat an element: of bool if `bytes`, else of float.

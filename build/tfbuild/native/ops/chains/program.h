@@ -5,13 +5,12 @@
 
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "tensorflow/core/framework/types.pb.h"
 #include "tensorwright/compute/elements.h"
-#include "unsupported/Eigen/SpecialFunctions"
 
 namespace tensorwright::chains {
 
@@ -118,86 +117,68 @@ inline int CountOperands(Code code) {
   return code < Code::kNeg || code == Code::kBiasAdd ? 2 : 1;
 }
 
-struct ErfOf {
-  template <typename Array>
-  auto operator()(const Array& x) const {
-    return x.erf();
-  }
-};
-struct LogOf {
-  template <typename Array>
-  auto operator()(const Array& x) const {
-    return x.log();
-  }
-};
-struct SqrtOf {
-  template <typename Array>
-  auto operator()(const Array& x) const {
-    return x.sqrt();
-  }
-};
-struct RsqrtOf {
-  template <typename Array>
-  auto operator()(const Array& x) const {
-    return x.rsqrt();
-  }
-};
-struct Reciprocal {
-  float operator()(float a, float) const { return 1.0f / a; }
-};
-struct ToFloat {
-  float operator()(std::uint8_t a, std::uint8_t) const { return a ? 1.0f : 0.0f; }
-};
-
-template <typename Op>
-constexpr RowLoops MakeFunctionLoops() {
-  return {ApplyEigenFunction<Op, false>, ApplyEigenFunction<Op, true>};
+// Returns the codes of the ops that are one step, with their inputs as operands.
+inline const std::map<std::string, Code>& OpCodes() {
+  static const auto* codes = new std::map<std::string, Code>{
+      {"Add", Code::kAdd},
+      {"AddV2", Code::kAdd},
+      {"Sub", Code::kSub},
+      {"Mul", Code::kMul},
+      {"RealDiv", Code::kDiv},
+      {"Maximum", Code::kMaximum},
+      {"Minimum", Code::kMinimum},
+      {"SquaredDifference", Code::kSquaredDifference},
+      {"Greater", Code::kGreater},
+      {"GreaterEqual", Code::kGreaterEqual},
+      {"Less", Code::kLess},
+      {"LessEqual", Code::kLessEqual},
+      {"LogicalAnd", Code::kAnd},
+      {"LogicalOr", Code::kOr},
+      {"LogicalNot", Code::kNot},
+      {"SelectV2", Code::kSelect},
+      {"SigmoidGrad", Code::kSigmoidGrad},
+      {"TanhGrad", Code::kTanhGrad},
+      {"ReluGrad", Code::kReluGrad},
+      {"Relu6Grad", Code::kRelu6Grad},
+      {"Neg", Code::kNeg},
+      {"Abs", Code::kAbs},
+      {"Sign", Code::kSign},
+      {"Square", Code::kSquare},
+      {"Sqrt", Code::kSqrt},
+      {"Rsqrt", Code::kRsqrt},
+      {"Reciprocal", Code::kReciprocal},
+      {"Inv", Code::kReciprocal},
+      {"Exp", Code::kExp},
+      {"Log", Code::kLog},
+      {"Tanh", Code::kTanh},
+      {"Sigmoid", Code::kSigmoid},
+      {"Erf", Code::kErf},
+      {"Relu", Code::kRelu},
+      {"Relu6", Code::kRelu6},
+      {"Cast", Code::kToFloat},
+      {"BiasAdd", Code::kBiasAdd},
+      {"BiasAddGrad", Code::kBiasAddGrad},
+      {"Sum", Code::kSum},
+      {"Mean", Code::kMean},
+      {"Max", Code::kMax},
+      {"Identity", Code::kCopy},
+      {"Reshape", Code::kReshape},
+      {"Shape", Code::kShape},
+  };
+  return *codes;
 }
 
-// Returns the loops of an elementwise operation. kAddNumber has those of kAdd, with the number as
-// its second operand.
+// Returns the loops of an elementwise operation. kAddNumber has the number as its second operand.
 inline const RowLoops& LoopsOf(Code code) {
-  using Byte = std::uint8_t;
-  static const auto* loops = new std::map<Code, RowLoops>{
-      {Code::kAdd, MakeRowLoops<float, float, Add<float>>()},
-      {Code::kAddSame, MakeRowLoops<float, float, Add<float>>()},
-      {Code::kAddNumber, MakeRowLoops<float, float, Add<float>>()},
-      {Code::kBiasAdd, MakeRowLoops<float, float, Add<float>>()},
-      {Code::kSub, MakeRowLoops<float, float, Sub<float>>()},
-      {Code::kMul, MakeRowLoops<float, float, Mul<float>>()},
-      {Code::kDiv, MakeRowLoops<float, float, Div<float>>()},
-      {Code::kMaximum, MakeRowLoops<float, float, Maximum<float>>()},
-      {Code::kMinimum, MakeRowLoops<float, float, Minimum<float>>()},
-      {Code::kSquaredDifference, MakeRowLoops<float, float, SquaredDifference<float>>()},
-      {Code::kGreater, MakeRowLoops<float, Byte, Whether<std::greater<float>>>()},
-      {Code::kGreaterEqual, MakeRowLoops<float, Byte, Whether<std::greater_equal<float>>>()},
-      {Code::kLess, MakeRowLoops<float, Byte, Whether<std::less<float>>>()},
-      {Code::kLessEqual, MakeRowLoops<float, Byte, Whether<std::less_equal<float>>>()},
-      {Code::kAnd, MakeRowLoops<Byte, Byte, And>()},
-      {Code::kOr, MakeRowLoops<Byte, Byte, Or>()},
-      {Code::kSelect, MakeSelectLoops()},
-      {Code::kSigmoidGrad, MakeRowLoops<float, float, SigmoidGradient>()},
-      {Code::kTanhGrad, MakeRowLoops<float, float, TanhGradient>()},
-      {Code::kReluGrad, MakeRowLoops<float, float, ReluGradient>()},
-      {Code::kRelu6Grad, MakeRowLoops<float, float, Relu6Gradient>()},
-      {Code::kNeg, MakeRowLoops<float, float, Neg<float>>()},
-      {Code::kAbs, MakeRowLoops<float, float, Abs<float>>()},
-      {Code::kSign, MakeRowLoops<float, float, Sign>()},
-      {Code::kSquare, MakeRowLoops<float, float, Square<float>>()},
-      {Code::kReciprocal, MakeRowLoops<float, float, Reciprocal>()},
-      {Code::kRelu, MakeRowLoops<float, float, Relu>()},
-      {Code::kRelu6, MakeRowLoops<float, float, Relu6>()},
-      {Code::kNot, MakeRowLoops<Byte, Byte, Not>()},
-      {Code::kToFloat, MakeRowLoops<Byte, float, ToFloat>()},
-      {Code::kSqrt, MakeFunctionLoops<SqrtOf>()},
-      {Code::kRsqrt, MakeFunctionLoops<RsqrtOf>()},
-      {Code::kExp, MakeFunctionLoops<ExpOf>()},
-      {Code::kLog, MakeFunctionLoops<LogOf>()},
-      {Code::kTanh, MakeFunctionLoops<TanhOf>()},
-      {Code::kSigmoid, MakeFunctionLoops<SigmoidOf>()},
-      {Code::kErf, MakeFunctionLoops<ErfOf>()},
-  };
-  return loops->at(code);
+  static const auto* loops = [] {
+    auto* all = new std::map<Code, const RowLoops*>;
+    for (const auto& [op, each] : OpCodes()) {
+      if (const RowLoops* found = FindRowLoops(op)) all->emplace(each, found);
+    }
+    for (const Code each : {Code::kAddSame, Code::kAddNumber}) (*all)[each] = FindRowLoops("AddV2");
+    return all;
+  }();
+  return *loops->at(code);
 }
 
 // Whether the result of an elementwise operation is bool.

@@ -24,57 +24,6 @@ using tensorflow::Node;
 using tensorflow::NodeDef;
 using Port = std::pair<Node*, int>;  // An output of a node.
 
-// Returns the codes of the ops that are one step, with their inputs as operands.
-const std::map<std::string, Code>& SimpleOps() {
-  static const auto* codes = new std::map<std::string, Code>{
-      {"Add", Code::kAdd},
-      {"AddV2", Code::kAdd},
-      {"Sub", Code::kSub},
-      {"Mul", Code::kMul},
-      {"RealDiv", Code::kDiv},
-      {"Maximum", Code::kMaximum},
-      {"Minimum", Code::kMinimum},
-      {"SquaredDifference", Code::kSquaredDifference},
-      {"Greater", Code::kGreater},
-      {"GreaterEqual", Code::kGreaterEqual},
-      {"Less", Code::kLess},
-      {"LessEqual", Code::kLessEqual},
-      {"LogicalAnd", Code::kAnd},
-      {"LogicalOr", Code::kOr},
-      {"LogicalNot", Code::kNot},
-      {"SelectV2", Code::kSelect},
-      {"SigmoidGrad", Code::kSigmoidGrad},
-      {"TanhGrad", Code::kTanhGrad},
-      {"ReluGrad", Code::kReluGrad},
-      {"Relu6Grad", Code::kRelu6Grad},
-      {"Neg", Code::kNeg},
-      {"Abs", Code::kAbs},
-      {"Sign", Code::kSign},
-      {"Square", Code::kSquare},
-      {"Sqrt", Code::kSqrt},
-      {"Rsqrt", Code::kRsqrt},
-      {"Reciprocal", Code::kReciprocal},
-      {"Inv", Code::kReciprocal},
-      {"Exp", Code::kExp},
-      {"Log", Code::kLog},
-      {"Tanh", Code::kTanh},
-      {"Sigmoid", Code::kSigmoid},
-      {"Erf", Code::kErf},
-      {"Relu", Code::kRelu},
-      {"Relu6", Code::kRelu6},
-      {"Cast", Code::kToFloat},
-      {"BiasAdd", Code::kBiasAdd},
-      {"BiasAddGrad", Code::kBiasAddGrad},
-      {"Sum", Code::kSum},
-      {"Mean", Code::kMean},
-      {"Max", Code::kMax},
-      {"Identity", Code::kCopy},
-      {"Reshape", Code::kReshape},
-      {"Shape", Code::kShape},
-  };
-  return *codes;
-}
-
 bool IsOp(const Node* node, const char* type) { return node->type_string() == type; }
 
 // Returns the attribute of a node, or a default value.
@@ -89,8 +38,8 @@ T AttributeOf(const Node* node, const char* name, T otherwise) {
 std::vector<Code> ComposedCodes(const Node* node) {
   std::vector<Code> codes;
   for (const std::string& name : AttributeOf(node, "op_names", std::vector<std::string>())) {
-    const auto found = SimpleOps().find(name);
-    if (found == SimpleOps().end() || found->second < Code::kNeg || found->second > Code::kRelu6) {
+    const auto found = OpCodes().find(name);
+    if (found == OpCodes().end() || found->second < Code::kNeg || found->second > Code::kRelu6) {
       return {};
     }
     codes.push_back(found->second);
@@ -101,15 +50,15 @@ std::vector<Code> ComposedCodes(const Node* node) {
 // Whether an op only gives its operand another shape.
 bool IsAlias(const Node* node) { return IsOp(node, "Reshape") || IsOp(node, "Identity"); }
 bool IsReduction(const Node* node) {
-  const auto found = SimpleOps().find(node->type_string());
-  return found != SimpleOps().end() && IsReduction(found->second);
+  const auto found = OpCodes().find(node->type_string());
+  return found != OpCodes().end() && IsReduction(found->second);
 }
 
 // Whether each element of the result depends on one element of each operand.
 bool IsElementwise(const Node* node) {
-  const auto found = SimpleOps().find(node->type_string());
-  return found == SimpleOps().end() ? IsOp(node, "AddN") || IsOp(node, "_UnaryOpsComposition")
-                                    : IsElementwise(found->second);
+  const auto found = OpCodes().find(node->type_string());
+  return found == OpCodes().end() ? IsOp(node, "AddN") || IsOp(node, "_UnaryOpsComposition")
+                                  : IsElementwise(found->second);
 }
 
 // Whether an output of a node has consumers.
@@ -156,7 +105,7 @@ bool IsLayerNormalization(const Node* node) {
 bool CanTranslate(const Node* node) {
   const std::string& type = node->type_string();
   const bool is_normalization = IsNormalization(node);
-  if (!SimpleOps().count(type) && type != "AddN" && type != "Softmax" &&
+  if (!OpCodes().count(type) && type != "AddN" && type != "Softmax" &&
       type != "_UnaryOpsComposition" && !is_normalization) {
     return false;
   }
@@ -248,7 +197,7 @@ class Translation {
     } else if (IsOp(node, "FusedBatchNormGradV3")) {
       out = NormalizationGradient(node, in);
     } else {
-      out = Add(SimpleOps().at(node->type_string()), in, ParameterOf(node));
+      out = Add(OpCodes().at(node->type_string()), in, ParameterOf(node));
     }
   }
 

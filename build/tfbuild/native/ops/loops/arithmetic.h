@@ -21,7 +21,7 @@ class Arithmetic {
   // Plans an elementwise operation, with operands that are broadcast. The addition of a matrix
   // product or of a bias to one becomes part of the product where possible.
   bool Elements(const Operation& operation) {
-    const RowLoops* forms = FindRowLoops(operation.what);
+    const RowLoops* forms = operation.loops;
     if (forms == nullptr) return false;
     if (operation.what == Do::kAdd && TryAccumulateProduct(operation)) return true;
     if (operation.what == Do::kBiasAdd && TryStartFromBias(operation)) return true;
@@ -60,7 +60,7 @@ class Arithmetic {
       if (!builder_.IsFloats(sum) || !builder_.IsFloats(next) || next.dimensions != sum.dimensions)
         return false;
       ValueInfo fact = builder_.NewData(sum.dimensions, false);
-      Task task = {Task::What::kElements, FindRowLoops(Do::kAdd)};
+      Task task = {Task::What::kElements, FindRowLoops("AddV2")};
       task.out = fact.view;
       task.in.resize(2);
       if (!builder_.BroadcastTo(sum, fact.dimensions, &task.in[0]) ||

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensorwright/ops/loops/elements.h"
+#include "tensorwright/compute/elements.h"
 #include "tensorwright/ops/loops/loop.h"
 #include "tensorwright/ops/loops/numbers.h"
 #include "tensorwright/ops/loops/plan.h"

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <map>
 
+#include "tensorwright/compute/elements.h"
 #include "tensorwright/compute/matrix.h"
-#include "tensorwright/ops/loops/elements.h"
 #include "tensorwright/ops/loops/plan.h"
 
 namespace tensorwright {

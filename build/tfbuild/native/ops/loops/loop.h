@@ -18,6 +18,7 @@
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/graph/algorithm.h"
 #include "tensorflow/core/graph/graph.h"
+#include "tensorwright/compute/elements.h"
 #include "tensorwright/graph/shapes.h"
 
 namespace tensorwright {
@@ -159,6 +160,7 @@ struct Operation {
   int output;               // The value of the first output; the others follow it.
   int outputs;
   tensorflow::DataType type = tensorflow::DT_INVALID;  // Of the first output.
+  const RowLoops* loops = nullptr;                     // Of elementwise ops.
   tensorflow::Tensor constant;                         // Of Const.
   // transpose_a and transpose_b: of MatMul. keeps_dimensions: of Sum.
   bool transpose_a = false, transpose_b = false, keeps_dimensions = false;
@@ -281,6 +283,7 @@ class FunctionReader {
     Operation operation = {known->second};
     if (!ReadAttributes(node, operation)) return node->type_string();
     for (int i = 0; i < node->num_inputs(); ++i) operation.inputs.push_back(Value(node, i));
+    operation.loops = FindRowLoops(node->type_string());
     operation.output = static_cast<int>(routine_.producers.size());
     operation.outputs = node->num_outputs();
     for (int i = 0; i < node->num_outputs(); ++i) {

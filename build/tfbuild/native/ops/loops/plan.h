@@ -12,7 +12,7 @@
 
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/kernels/tensor_list.h"
-#include "tensorwright/ops/loops/elements.h"
+#include "tensorwright/compute/elements.h"
 #include "tensorwright/ops/loops/numbers.h"
 
 namespace tensorwright {
