@@ -113,7 +113,9 @@ def test_py_cpuinfo_answers_where_the_kernel_does_not(tmp_path: Path) -> None:
         plain.vendor,
         plain.name,
     )
-    assert cpu.features == plain.features
+    assert cpu.features >= plain.features
+    # Linux hides RDSEED on Zen 5 CPUs on which it is faulty (AMD-SB-7055); CPUID still reports it.
+    assert cpu.features - plain.features <= {"rdseed"}
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, 4])
