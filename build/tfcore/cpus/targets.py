@@ -338,7 +338,7 @@ def _describe_conflicts(native: Target, cpu: Cpu) -> tuple[str, ...]:
     absent = claimed.features - cpu.features
     if absent:
         reason = (
-            "hidden by the hypervisor"
+            "hidden by the hypervisor or the kernel"
             if cpu.hypervisor
             else "hidden by the kernel or BIOS, or absent from this model"
         )
