@@ -172,10 +172,11 @@ inline const std::map<std::string, Code>& OpCodes() {
 inline const RowLoops& LoopsOf(Code code) {
   static const auto* loops = [] {
     auto* all = new std::map<Code, const RowLoops*>;
-    for (const auto& [op, each] : OpCodes()) {
-      if (const RowLoops* found = FindRowLoops(op)) all->emplace(each, found);
+    for (const auto& [op, op_code] : OpCodes()) {
+      if (const RowLoops* found = FindRowLoops(op)) all->emplace(op_code, found);
     }
-    for (const Code each : {Code::kAddSame, Code::kAddNumber}) (*all)[each] = FindRowLoops("AddV2");
+    for (const Code sum : {Code::kAddSame, Code::kAddNumber})
+      all->emplace(sum, FindRowLoops("AddV2"));
     return all;
   }();
   return *loops->at(code);
