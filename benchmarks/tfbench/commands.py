@@ -128,8 +128,8 @@ class CompareOptions:
     )
     budget: str = option(
         "",
-        "time limit per workload and number of vCPUs, for example 90s or 20m; default: 2m, or 5m "
-        "with --thorough",
+        "time limit of each cell (one workload on one number of vCPUs), for example 90s or 20m; "
+        "default: 2m, or 5m with --thorough",
     )
     precision: str = option(
         "",
@@ -320,7 +320,11 @@ class OverheadOptions:
     )
     arms: str = option("", _ARMS)
     device: str = option("", "device that runs the model, for example GPU:0; default: the CPU")
-    epochs: str = option("20", "epochs of the training script whose time is split into its parts")
+    epochs: str = option(
+        "20",
+        "number of epochs in your training script; the report divides their time into the costs of "
+        "epochs, calls and steps",
+    )
     vcpus: str = option("", _VCPUS)
     launches: str = option("5", "fresh processes per arm")
     out: str = option("", _OUT)

@@ -242,7 +242,10 @@ def create_usage_error(
 
 def _describe_owner(context: ParserContext) -> tuple[str, str]:
     """Return the name of the task that has the options, and the command that lists them."""
-    return context.name or "invoke", f"invoke --help {context.name or ''}".rstrip()
+    name = context.name or ""
+    groups = [alias for alias in context.aliases if name.startswith(f"{alias}.")]
+    owner = groups[0] if groups else name
+    return owner or "invoke", f"invoke --help {owner}".rstrip()
 
 
 def _create_unknown_error(

@@ -70,8 +70,8 @@ class Request:
     )
     release: str = option(
         "",
-        "TensorFlow release (see invoke releases); default: the newest, for kernels the newest "
-        "whose sources are available",
+        "TensorFlow release (see invoke releases); default: the newest; with --scope kernels, the "
+        "newest whose sources are available",
     )
     scope: str = option(
         "kernels", "kernels: tuned kernels in the stock wheel; full: all of TensorFlow"
@@ -83,8 +83,8 @@ class Request:
     )
     without: str = option(
         "",
-        "kernels to exclude: comma-separated names from the row kernels of invoke plan, sources "
-        "and ops",
+        "kernels to exclude, comma-separated: ops, kernel sources, or names that invoke plan "
+        "prints in its row 'kernels'",
     )
     python: str = option("", f"{PYTHON}; several, comma-separated, or all give one wheel each")
     package: str = option("", PACKAGE)
@@ -96,8 +96,8 @@ class Request:
     lto: bool = option(False, "with --scope full: link-time optimization (ThinLTO)")
     pgo: str = option(
         "",
-        "with --scope full: profile-guided optimization; workloads trains with the six default "
-        "workloads, a path with that Python program",
+        "with --scope full: profile-guided optimization; value: the word workloads (train the six "
+        "default workloads) or the path of a Python program to train with",
     )
     selection: str = option(
         "",
@@ -112,7 +112,9 @@ class Request:
         False, "let oneDNN round float32 inputs to bfloat16 on CPUs with AMX; this changes results"
     )
     trust_emulated: bool = option(
-        False, "also turn on run-time defaults whose gain was measured only under emulation"
+        False,
+        "also turn on run-time defaults whose gain was measured only on another CPU, limited to "
+        "the target's instructions",
     )
     evidence: str = option(
         "",
@@ -139,7 +141,9 @@ class TargetsOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleasesOptions:
-    check: str = option("", "instead list what is missing for a version, for example 2.22.0")
+    check: str = option(
+        "", "instead list what Tensorwright lacks to support a version, for example 2.22.0"
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +159,9 @@ class RenderOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainersOptions:
-    vcpus: str = option("", "vCPUs of each container, as set by the commands in the files")
+    vcpus: str = option(
+        "", "number of vCPUs that the docker commands in the files' comments give each container"
+    )
     out: str = option("", "output folder")
 
 

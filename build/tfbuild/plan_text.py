@@ -50,9 +50,10 @@ def format_fleet(
         ),
         *(("proxy", _format_proxy(*proxy)) for proxy in ran_as.items() if proxy[0] != proxy[1]),
         ("jobs", f"{jobs.count} in parallel, limited by {jobs.limited_by}"),
-        ("time", f"about {console.format_duration(guess.seconds)} ({guess.basis})"),
+        ("time", f"about {console.format_duration(guess.seconds)}"),
         ("memory", f"about {console.format_size(guess.memory_mb * 1e6)}"),
         ("disk", f"about {console.format_size(guess.disk_mb * 1e6)}"),
+        ("basis", guess.basis),
         ("verified", plan.release_record.verified),
     ]
     return "".join(_format_row(name, text) for name, text in rows)

@@ -49,31 +49,38 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
     except ReleaseError:
         row = None
     version = text if row is None else row.version
-    has_kernels = row is None or bool(row.kernels)
+    full_only = row is not None and not row.kernels
     return (
         _create_fact(
             "row of releases.toml",
             row is not None,
             "Add [[release]] to build/tfbuild/upstream/releases.toml, each fact with its source",
         ),
-        _create_fact(
-            "facts for kernels",
-            has_kernels,
-            "Only a full build is possible: [kernels] in releases.toml starts at a later series",
-            required=False,
+        *(
+            []
+            if row is None
+            else [
+                _create_fact(
+                    "facts for kernels",
+                    not full_only,
+                    "Only a full build is possible: [kernels] in releases.toml starts at a later "
+                    "series",
+                    required=False,
+                )
+            ]
         ),
         _create_fact(
             "lock file",
             (lock_files.LOCKS / f"{version}.txt").is_file(),
             f"Write build/tfbuild/upstream/locks/{version}.txt; the first lines of another lock "
             "file show the command",
-            required=has_kernels,
+            required=not full_only,
         ),
         _create_fact(
             "recorded listing of the stock wheel",
             not LISTINGS.is_dir() or (LISTINGS / f"{version}.json").is_file(),
             "Run: python -m tests.tools.stock_listings WHEEL",
-            required=has_kernels,
+            required=not full_only,
         ),
         _create_fact(
             "traits for run-time defaults",
@@ -113,5 +120,5 @@ def require_complete(facts: tuple[ReleaseFact, ...], version: str) -> None:
     if absent:
         names = ", ".join(fact.name for fact in absent)
         raise ReleaseError(
-            f"Tensorwright lacks for TensorFlow {version}: {names}", hint=absent[0].remedy
+            f"for TensorFlow {version}, Tensorwright lacks: {names}", hint=absent[0].remedy
         )

@@ -60,7 +60,7 @@ def tree(invoke: Tasks, sound: Path) -> Path:
         ("publish", 2, "--to DIR, --to s3://bucket/prefix or --upload URL"),
         ("publish --to index --upload https://i.example", 2, "either --to or --upload"),
         ("publish --to ftp://i.example", 2, "--to ftp:"),
-        ("publish --to s3://", 2, "--to s3:"),
+        ("publish --to s3://", 2, "the address of --to is not"),
         ("publish --upload nowhere", 2, "https://"),
         ("publish --upload https://me:secret@i.example", 2, "without name"),
         ("publish --to index --simple https://i.example", 2, "--simple has no effect with --to"),

@@ -237,7 +237,7 @@ def describe(snippet: Snippet) -> str:
         f"requirements.txt, for {_BY_HASH} -r requirements.txt": snippet.requirements,
         "uv, with the same requirements.txt": "\n".join(snippet.uv),
         "pyproject.toml of a uv project": snippet.pyproject,
-        "all hosts of a fleet, each with its own wheel": "\n".join(snippet.fleet),
+        "every host, each with the wheel for its CPU": "\n".join(snippet.fleet),
     }
     if snippet.check:
         parts |= {

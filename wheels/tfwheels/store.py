@@ -83,7 +83,7 @@ def open_store(text: str) -> Store:
     extra = parts.query or parts.fragment or (prefix and not is_plain(prefix))
     if extra or not _BUCKET.fullmatch(parts.netloc):
         raise UsageError(
-            "--to s3://… must be a bucket and a plain prefix, and nothing else",
+            "the address of --to is not a bucket and a prefix of ordinary characters",
             hint="Use s3://bucket/prefix. Credentials come from the environment or a profile, "
             "never from the address",
         )

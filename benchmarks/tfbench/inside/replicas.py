@@ -69,7 +69,7 @@ def find_hardware_problem(strategy: str, kind: str, devices: int, gpus: int) -> 
         # (TensorFlow maps GPU:0 to one device per process)
         return "servers in one process cannot use a GPU each; central keeps parameters on the CPU"
     if kind == GPU and devices > gpus:
-        return f"{devices} GPUs requested, but TensorFlow detects {gpus}"
+        return f"{devices} GPU{'s' * (devices > 1)} requested, but TensorFlow detects {gpus}"
     return ""
 
 

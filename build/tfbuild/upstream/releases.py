@@ -173,7 +173,7 @@ def find_release(version: str) -> Release:
         return by_series[requested]
     same_series = by_series.get(_parse_series(requested))
     close = [same_series.version] if same_series else console.find_similar(requested, releases)
-    nearest = f"; the most similar is {close[0]}" if close else ""
+    nearest = f"; did you mean {close[0]}?" if close else ""
     raise ReleaseError(
         f"TensorFlow {version} is not in the release table",
         hint=f"Choose --release from {', '.join(releases)}{nearest}",

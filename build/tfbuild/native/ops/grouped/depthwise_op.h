@@ -24,8 +24,8 @@ namespace {
 
 using tensorflow::OpKernelConstruction;
 
-// The largest numbers of filters per channel for which this library was measured to be faster
-// (docs/fused.md). With one filter per channel it is slower.
+// The largest numbers of filters per channel for which this library was measured to be faster with
+// AVX2 and with AVX-512 (docs/fused.md). With one filter per channel it is slower.
 constexpr std::int64_t kMostForOutputs = 4, kMostForInputGradient = 8, kMostForFilterGradient = 2;
 
 // The base class. It reads the attributes, and decides which shapes are computed.
