@@ -48,7 +48,7 @@ def accuracy(options: AccuracyOptions, output: Output) -> str:
 
 @command(GROUP, SizingOptions, Output)
 def sizing(options: SizingOptions, output: Output) -> str:
-    """Find the fewest vCPUs, the least memory and the slowest disk that keep a model fast."""
+    """Find the fewest vCPUs and the least memory that keep a model fast, for each kind of input."""
     from tfbench.experiments import sizing as sizes
 
     if output.dry_run:

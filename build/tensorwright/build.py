@@ -10,6 +10,7 @@ from tfbuild.commands import (
     JSON,
     ONE_PYTHON,
     ONE_WHEEL,
+    RELEASE,
     SOURCE,
     TREE,
     WHEEL,
@@ -127,7 +128,12 @@ def build(request: Request, options: BuildOptions, output: Output) -> str:
 
 @command(
     GROUP,
-    select_options(Request, *WHEEL, defaults={"scope": "full"}, helps=ONE_WHEEL),
+    select_options(
+        Request,
+        *WHEEL,
+        defaults={"scope": "full"},
+        helps=ONE_WHEEL | {"release": f"{RELEASE}; default: the newest"},
+    ),
     select_options(BuildOptions, "source", "tree", helps={"source": SOURCE, "tree": TREE}),
     VendorOptions,
     select_options(
@@ -150,7 +156,12 @@ def vendor(request: Request, sources: BuildOptions, options: VendorOptions, outp
 
 @command(
     GROUP,
-    select_options(Request, *WHEEL, defaults={"kernels": "all"}, helps=ONE_WHEEL),
+    select_options(
+        Request,
+        *WHEEL,
+        defaults={"kernels": "all"},
+        helps=ONE_WHEEL | {"release": f"{RELEASE}; default: the newest whose sources are available"},
+    ),
     select_options(BuildOptions, "jobs", "source", "stock_wheel", helps={"source": ANY_SOURCE}),
     SurveyOptions,
 )

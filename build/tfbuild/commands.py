@@ -20,6 +20,7 @@ TARGET = (
     "target: native (this CPU), a name from invoke targets, NAME+FEATURE, or stock (the flags of "
     "the stock wheel)"
 )
+RELEASE = "TensorFlow release (see invoke releases)"
 PYTHON = "Python version of the wheel, for example 3.11"
 PACKAGE = "stock package; default: tensorflow-cpu, on aarch64 tensorflow-cpu-aws or tensorflow"
 SOURCE = "path of TensorFlow's source archive"
@@ -70,8 +71,8 @@ class Request:
     )
     release: str = option(
         "",
-        "TensorFlow release (see invoke releases); default: the newest; with --scope kernels, the "
-        "newest whose sources are available",
+        f"{RELEASE}; default: the newest; with --scope kernels, the newest whose sources are "
+        "available",
     )
     scope: str = option(
         "kernels", "kernels: tuned kernels in the stock wheel; full: all of TensorFlow"
