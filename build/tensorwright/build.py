@@ -160,7 +160,8 @@ def vendor(request: Request, sources: BuildOptions, options: VendorOptions, outp
         Request,
         *WHEEL,
         defaults={"kernels": "all"},
-        helps=ONE_WHEEL | {"release": f"{RELEASE}; default: the newest whose sources are available"},
+        helps=ONE_WHEEL
+        | {"release": f"{RELEASE}; default: the newest whose sources are available"},
     ),
     select_options(BuildOptions, "jobs", "source", "stock_wheel", helps={"source": ANY_SOURCE}),
     SurveyOptions,
