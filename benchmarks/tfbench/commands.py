@@ -103,8 +103,8 @@ class CompareOptions:
     arms: str = option(
         "",
         "comma-separated arms, the baseline first (stock:onednn=off, old=tensorflow-cpu==2.13.1, "
-        "path.whl), the name of a list of arms (ladder, levers, mallocs, control, peers or, with "
-        "--phase infer, runtimes), or the path of a .toml file; default: stock,tuned",
+        "path.whl), the name of a list of arms (ladder, levers, mallocs, control, peers, backends, "
+        "or runtimes with --phase infer), or the path of a .toml file; default: stock,tuned",
     )
     candidate: str = option("", _CANDIDATE)
     baseline: str = option(

@@ -152,8 +152,7 @@ def read_config(
     elif phase == FIT:
         names = tuple(itertools.chain.from_iterable(map(list_fit_workloads, names)))
     specs = lineup.read_lineup(compare_options.arms, baseline=compare_options.baseline)
-    if phase != INFER:
-        lineup.require_tensorflow(specs)
+    lineup.require_phase(specs, phase)
     return CompareConfig(
         choices=installs.choose(specs, compare_options.candidate, paths),
         workloads=names,

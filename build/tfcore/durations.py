@@ -19,7 +19,8 @@ def parse_duration(text: str, option: str) -> float:
     """
     typed = text.strip()
     if _BARE.fullmatch(typed):
-        raise UsageError(f"{option} {text} has no unit", hint=f"Write {typed}s or {typed}m")
+        example = typed if float(typed) else "20"
+        raise UsageError(f"{option} {text} has no unit", hint=f"Write {example}s or {example}m")
     match = _FORM.fullmatch(typed)
     if match is None or not any(match.groups()):
         raise UsageError(

@@ -143,6 +143,7 @@ TFBENCH = {
             "meters",
             "slices",
             "epochs",
+            "jax_steps",
             "bins",
             "parameters",
             "synthetic",

@@ -15,9 +15,10 @@ from packaging.version import Version
 
 from tfbench.arms import lineup, wheel_conformance
 from tfbench.arms.arm import TOLERANCE, Arm
-from tfbench.arms.lever_table import LEVERS, PRELOAD
+from tfbench.arms.lever_table import LEVERS, OTHER_BACKEND, PRELOAD
 from tfbench.arms.levers import Pairs, find_malloc, find_widest_tolerance, resolve_lever
 from tfbench.arms.lineup import ArmSpec, is_path
+from tfbench.inside.runtimes import JAX
 from tfbuild.commands import HOT, Request
 from tfbuild.packing import conformance, tuned, wheel
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
@@ -39,6 +40,8 @@ RUNTIMES = Path(__file__).with_name("runtimes")
 """The folder with a lock file per runtime."""
 _RUNTIMES_SINCE = "3.11"
 """The first Python of these lock files."""
+_JAX_SINCE = "2.20"
+"""The first TensorFlow whose locked NumPy and ml_dtypes this JAX accepts. (Keras 3 is in 2.16.)"""
 MINI = "mini, two kernels for a quick try; build the hot ones with invoke build"
 _REFUSED = "cannot be preloaded"  # glibc's dynamic linker prints this and continues without it
 _PROBE_S = 60.0
@@ -50,7 +53,7 @@ class WheelSource:
 
     It is the wheel at `path`, or without a path the wheel that pip downloads for `requirement`
     (NAME==VERSION). `python` is the version of the interpreter, such as 3.11. `runtime` is the
-    package that answers requests instead of TensorFlow, if any.
+    package that computes models instead of TensorFlow, if any.
     """
 
     path: Path | None = None
@@ -96,13 +99,23 @@ def choose(specs: Sequence[ArmSpec], candidate: str, paths: Paths) -> tuple[ArmC
 
 
 def _choose_source(spec: ArmSpec, finder: _SourceFinder) -> WheelSource:
-    """Choose the source of an arm. Raises UsageError if its runtime does not support its Python."""
+    """Choose the source of an arm.
+
+    Raises UsageError if its runtime does not support its Python or its release.
+    """
     source = replace(finder.resolve(spec.wheel), runtime=spec.runtime)
     if spec.runtime and Version(source.python) < Version(_RUNTIMES_SINCE):
         raise UsageError(
             f"arm {spec.name}: {spec.runtime} needs Python {_RUNTIMES_SINCE} or newer, but "
             f"{source.requirement} is for Python {source.python}",
             hint=f"Compare wheels for Python {_RUNTIMES_SINCE} or newer",
+        )
+    if spec.runtime == JAX and Version(source.requirement.partition("==")[2]) < Version(_JAX_SINCE):
+        raise UsageError(
+            f"arm {spec.name}: {JAX} needs TensorFlow {_JAX_SINCE} or newer, not "
+            f"{source.requirement}",
+            hint="Use, for example, "
+            f"{spec.name}=tensorflow-cpu=={_JAX_SINCE}.0:{OTHER_BACKEND}={JAX}",
         )
     return source
 

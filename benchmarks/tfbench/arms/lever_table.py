@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tfbench.inside.compile_arguments import JIT, TOGETHER
-from tfbench.inside.runtimes import ONNX, OPENVINO, RUNTIME
+from tfbench.inside.runtimes import BACKEND, JAX, ONNX, OPENVINO, RUNTIME
 
-WHEEL, BF16, OTHER_RUNTIME = "wheel", "bf16", "runtime"
+WHEEL, BF16, OTHER_RUNTIME, OTHER_BACKEND = "wheel", "bf16", "runtime", "backend"
 PRELOAD = "LD_PRELOAD"
 ISAS = (
     *("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2"),
@@ -31,10 +31,10 @@ first five losses changed by at most 3.6e-3 (relative) and the predictions after
 (absolute; both mnist_mlp). Keras's mixed_bfloat16, which rounds far more, gave 2.1e-2 and 0.14.
 """
 XLA_TOLERANCE = 0.5
-"""Tolerance of arms with XLA. XLA draws other dropout masks, so losses differ as between two seeds.
-In eleven models the first five losses changed by at most 0.40 (bert_tiny), the predictions after
-them by 0.11 (mnist_mlp); without dropout by 5e-4 (resnet18) and 2.5e-4 (fcn_series). The report
-shows the differences."""
+"""Tolerance of arms with XLA or JAX. They draw other dropout masks, so losses differ as between two
+seeds. In eleven models the first five losses changed by at most 0.40 with XLA (bert_tiny), the
+predictions after them by 0.11 (mnist_mlp); without dropout by 5e-4 (resnet18) and 2.5e-4
+(fcn_series). The report shows the differences."""
 
 
 class ValueKind(StrEnum):
@@ -177,6 +177,14 @@ _TABLE = (
         doc="answers the requests of `--phase infer` instead of TensorFlow",
         variables=(RUNTIME,),
         words={name: (name,) for name in (ONNX, OPENVINO)},
+    ),
+    Lever(
+        name=OTHER_BACKEND,
+        serves_runtimes=True,
+        doc="computes models of Keras 3 instead of TensorFlow, in training steps and requests",
+        variables=(BACKEND,),
+        words={JAX: (JAX,)},
+        tolerance=XLA_TOLERANCE,
     ),
     Lever(
         name="steps_per_execution",

@@ -1,7 +1,7 @@
 """Line-ups: the compared arms, on the command line or in TOML.
 
 On the command line a line-up is the name of a preset (ladder, levers, mallocs, control, peers,
-runtimes), the path of a .toml file, or comma-separated arms. An arm is
+runtimes, backends), the path of a .toml file, or comma-separated arms. An arm is
 
     WHEEL                                  stock
     WHEEL:SETTING=VALUE:…                  stock:onednn=off:intra=1
@@ -29,13 +29,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfbench.arms.lever_table import LEVERS, OTHER_RUNTIME, Lever
+from tfbench.arms.lever_table import LEVERS, OTHER_BACKEND, OTHER_RUNTIME, Lever
 from tfbench.arms.levers import (
     Pairs,
     check_variable,
     find_lever,
     suggest,
 )
+from tfbench.inside.phases import INFER, TRAIN
+from tfbench.inside.runtimes import JAX
 from tfbuild.tools.requirement import parse_exact
 from tfcore.console import suggest_spelling
 from tfcore.errors import UsageError
@@ -59,6 +61,7 @@ _NAMED = re.compile(rf"\s*(?P<name>{_NAME.pattern})\s*=(?!=)(?P<rest>.*)", re.DO
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _TOKEN = re.compile(rf"{_QUOTED.pattern}|.", re.DOTALL)
 _FEWEST = 2
+_RUNTIME_LEVERS = (OTHER_RUNTIME, OTHER_BACKEND)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,8 +80,8 @@ class ArmSpec:
 
     @property
     def runtime(self) -> str:
-        """Return the package that answers requests instead of TensorFlow; empty for TensorFlow."""
-        return dict(self.levers).get(OTHER_RUNTIME, "")
+        """Return the package that computes the model; empty for TensorFlow."""
+        return next((value for name, value in self.levers if name in _RUNTIME_LEVERS), "")
 
     @property
     def settings(self) -> Pairs:
@@ -123,7 +126,11 @@ def parse_lineup(text: str) -> tuple[ArmSpec, ...]:
     parts = _split(text, ",")
     if parts == [text] and re.fullmatch(r"\w+", text) and text not in WHEELS:
         known = dict.fromkeys((*list_presets(), *WHEELS))  # (control is both)
-        raise UsageError(f"{text!r} is neither a line-up nor a wheel", hint=suggest(text, known))
+        raise UsageError(
+            f"{text!r} is neither a line-up nor a wheel",
+            hint=suggest_spelling(text, known)
+            or f"Use one of {', '.join(sorted(known))}, a .toml or .whl file, or PACKAGE==VERSION",
+        )
     return _check_lineup([parse_arm(part) for part in parts])
 
 
@@ -166,8 +173,9 @@ def make_spec(
     check_wheel(wheel)
     check_name(name)
     found = [find_lever(lever, value) for lever, value in levers]
-    if OTHER_RUNTIME in dict(levers):
-        _check_runtime(dict(levers)[OTHER_RUNTIME], wheel, found)
+    runtimes = [pair for pair in levers if pair[0] in _RUNTIME_LEVERS]
+    if runtimes:
+        _check_runtime(runtimes, wheel, found)
     for variable, value in env:
         check_variable(variable, value)
     _require_unique([*(lever for lever, _ in levers)])
@@ -182,25 +190,34 @@ def make_spec(
     )
 
 
-def _check_runtime(runtime: str, wheel: str, levers: Iterable[Lever]) -> None:
+def _check_runtime(runtimes: Pairs, wheel: str, levers: Iterable[Lever]) -> None:
     """Raise UsageError for a wheel or a lever that has no effect with another runtime."""
+    (lever, runtime), *more = runtimes
+    if {name for name, _ in more} - {lever}:
+        raise UsageError(
+            f"{OTHER_RUNTIME} and {OTHER_BACKEND} exclude each other", hint="Remove one"
+        )
     if wheel in {TUNED, CONTROL} or is_path(wheel):
         raise UsageError(
             f"{runtime} does not run the kernels of {wheel}",
-            hint=f"Use {STOCK}:{OTHER_RUNTIME}={runtime}",
+            hint=f"Use {STOCK}:{lever}={runtime}",
         )
-    unused = [lever.name for lever in levers if not lever.serves_runtimes]
+    unused = [row.name for row in levers if not row.serves_runtimes]
     if unused:
         raise UsageError(f"{unused[0]} has no effect in {runtime}", hint="Remove it")
 
 
-def require_tensorflow(specs: Iterable[ArmSpec]) -> None:
-    """Raise UsageError for an arm with another runtime, where other things than requests count."""
+def require_phase(specs: Iterable[ArmSpec], phase: str = "") -> None:
+    """Raise UsageError for an arm whose runtime is not measured in this phase of `compare`.
+
+    Other commands measure no other runtimes; they pass no phase.
+    """
     for spec in specs:
-        if spec.runtime:
+        phases = (TRAIN, INFER) if spec.runtime == JAX else (INFER,)
+        if spec.runtime and phase not in phases:
             raise UsageError(
-                f"arm {spec.name}: {spec.runtime} only answers requests",
-                hint="Use invoke compare --phase infer, or remove this arm",
+                f"arm {spec.name}: {spec.runtime} is only compared in {' and '.join(phases)}",
+                hint=f"Use invoke compare --phase {' or '.join(phases)}, or remove this arm",
             )
 
 

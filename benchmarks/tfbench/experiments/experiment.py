@@ -190,7 +190,7 @@ def choose_arms(text: str, paths: Paths) -> tuple[ArmChoice, ...]:
     """
     words = [word for word in text.split(",") if word.strip()] or [lineup.STOCK]
     specs = tuple(lineup.parse_arm(word) for word in words)
-    lineup.require_tensorflow(specs)
+    lineup.require_phase(specs)
     names = [spec.name for spec in specs]
     if len({*names}) < len(names):
         raise UsageError(

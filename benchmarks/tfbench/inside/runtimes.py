@@ -1,8 +1,9 @@
-"""Other runtimes for inference: ONNX Runtime and OpenVINO answer requests instead of TensorFlow.
+"""Other runtimes: ONNX Runtime, OpenVINO and JAX compute a model instead of TensorFlow.
 
-This file runs inside each arm's environment. TensorFlow builds the model there, and the model is
-converted once, for the shapes and types of its requests. Every runtime computes in float32, as
-TensorFlow does. It imports only the standard library at the top, because --list imports it.
+ONNX Runtime and OpenVINO only answer requests. This file runs inside each arm's environment.
+TensorFlow builds the model there, and the model is converted once, for the shapes and types of its
+requests; JAX runs a model of Keras 3 as it is. Every runtime computes in float32, as TensorFlow
+does. It imports only the standard library at the top, because --list imports it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,22 @@ Ask: TypeAlias = Callable[[Arrays], Arrays]
 RUNTIME = "TENSORWRIGHT_RUNTIME"
 """Variable with the package that answers requests; TensorFlow answers them without it."""
 ONNX, OPENVINO = "onnxruntime", "openvino"
+BACKEND = "KERAS_BACKEND"
+"""Keras 3's variable with the library that computes models."""
+JAX = "jax"
 _THREADS = "TF_NUM_INTRAOP_THREADS"
 """Threads per operation; every worker has this variable."""
 
 
 def describe_runtime() -> str:
     """Return the name and the version of this process's runtime; empty for TensorFlow."""
-    package = os.environ.get(RUNTIME)
+    package = find_runtime()
     return f"{package} {metadata.version(package)}" if package else ""
+
+
+def find_runtime() -> str:
+    """Return the package that computes this process's model; empty for TensorFlow."""
+    return os.environ.get(RUNTIME) or (JAX if os.environ.get(BACKEND) == JAX else "")
 
 
 def convert_model(tf: TensorFlow, model: Model, batch: Batch, clients: int) -> Ask:
@@ -42,6 +51,9 @@ def convert_model(tf: TensorFlow, model: Model, batch: Batch, clients: int) -> A
     At most `clients` threads send requests at the same time. Raises the runtime's error for a
     model that it cannot run.
     """
+    if find_runtime() == JAX:
+        steps = importlib.import_module("tfbench.inside.jax_steps")
+        return steps.create_ask(model, lambda arrays: tf.nest.pack_sequence_as(batch, arrays))
     specs = [
         tf.TensorSpec(array.shape, array.dtype, name=_name_input(number))
         for number, array in enumerate(tf.nest.flatten(batch))

@@ -43,7 +43,7 @@ from tfbench.inside import meters, slices
 from tfbench.inside.compile_arguments import JIT, TOGETHER
 from tfbench.inside.epochs import FitTrainer, extract_loss, flatten_batches
 from tfbench.inside.phases import AUGMENT, FIT, INFER, TRAIN, VALIDATE
-from tfbench.inside.runtimes import RUNTIME, convert_model, describe_runtime
+from tfbench.inside.runtimes import JAX, convert_model, describe_runtime, find_runtime
 
 if TYPE_CHECKING:  # (it imports NumPy, which must happen after the affinity is set)
     from tfbench.inside.server import Server
@@ -351,7 +351,7 @@ def _create_inference_trainer(
     from tfbench.inside.server import Server, create_server
 
     predict: Callable[[], list[float]]
-    if RUNTIME in os.environ:
+    if find_runtime():
         ask = convert_model(tf, model, batches[0], clients)
         requests = [tf.nest.flatten(batch) for batch in batches]
         server = Server(ask, requests, clients)
@@ -396,6 +396,8 @@ def _create_trainer(
     `inputs` are the first batch's inputs, which it predicts from; None for a model that cannot
     predict. `other_phases` are the phases other than training.
     """
+    if find_runtime() == JAX:
+        return _create_jax_trainer(model, examples, inputs, dict(other_phases))
     batches = iter(create_dataset(tf, examples))
     step = model.train_step
     if JIT in os.environ:
@@ -408,6 +410,25 @@ def _create_trainer(
         cpus=frozenset(os.sched_getaffinity(0)),
         resting=(time.perf_counter(), time.process_time()),
         together=(several, trace_step(tf, step, batches, several)) if several > 1 else None,
+    )
+
+
+def _create_jax_trainer(
+    model: Model, examples: Examples, inputs: Examples, other_phases: Mapping[str, Step]
+) -> Trainer:
+    from tfbench.inside.jax_steps import JaxTrainer
+
+    trainer = JaxTrainer(model, examples)
+    predict = functools.partial(_list_predictions, functools.partial(trainer.predict, inputs))
+    phases = {TRAIN: trainer.train, **other_phases}
+    if VALIDATE in phases:
+        phases[VALIDATE] = trainer.validate
+    return Trainer(
+        phases=phases,
+        restart=trainer.reset_metrics,
+        predict=predict if inputs is not None else list,
+        cpus=frozenset(os.sched_getaffinity(0)),
+        resting=(time.perf_counter(), time.process_time()),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from tfbench.inside.phases import TRAIN
-from tfbench.inside.runtimes import RUNTIME
+from tfbench.inside.runtimes import BACKEND, RUNTIME
 from tfbench.inside.workload_name import parse_name
 from tfbench.inside.workloads import format_label
 from tfbench.measuring.stopping import FEWEST_LAUNCHES
@@ -361,9 +361,9 @@ def _find_differences(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
         f"{field} {theirs}, not {ours}" for field, ours, theirs in pairs if ours != theirs
     ]
     if _name_runtime(arm) != _name_runtime(base):
-        answers = f"{_name_runtime(arm)} answers the requests, not {_name_runtime(base)}"
-        also = "start-up and memory include TensorFlow, which builds the model"
-        differences.insert(0, f"{answers}; {also}")
+        computes = f"{_name_runtime(arm)} computes the model, not {_name_runtime(base)}"
+        also = "start-up and memory include TensorFlow"
+        differences.insert(0, f"{computes}; {also}")
     elif arm.threading != base.threading:
         threads = f"kernels on {arm.threading} threads, not {base.threading} threads"
         means = "so this compares build families, not compiler flags"
@@ -375,7 +375,7 @@ def _find_differences(base: ArmFacts, arm: ArmFacts) -> tuple[str, ...]:
 
 
 def _name_runtime(arm: ArmFacts) -> str:
-    return arm.threading if RUNTIME in dict(arm.env) else "TensorFlow"
+    return arm.threading if {RUNTIME, BACKEND} & {*dict(arm.env)} else "TensorFlow"
 
 
 def _is_modified(arm: ArmFacts) -> bool:

@@ -39,7 +39,10 @@ def find_newest_release(paths: Paths, pythons: Sequence[str] = ()) -> tuple[Rele
             unserved.append(f"{release.version} has no wheel for {requirement}")
         elif release is first:
             missing.append(f"the sources of {release.version} cannot be downloaded ({home})")
-    return first, f"no release fits, as {'; '.join([*missing, *unserved])}" if unserved else ""
+    return (
+        first,
+        f"the newest; no release fits, as {'; '.join([*missing, *unserved])}" if unserved else "",
+    )
 
 
 def _describe_sources(release: Release, paths: Paths, home: str) -> str:

@@ -170,13 +170,24 @@ def test_a_runtime_is_refused_for_a_python_that_it_does_not_support(here: Paths)
         chosen("runtimes", here)
 
 
+def test_jax_is_refused_for_a_release_that_it_does_not_support(here: Paths) -> None:
+    text = "stock,x=tensorflow-cpu=={}:backend=jax"
+    with pytest.raises(
+        UsageError, match=r"arm x: jax needs TensorFlow 2\.20 or newer, not .*2\.14\.1"
+    ):
+        chosen(text.format("2.14.1"), here)
+    *_, choice = chosen(text.format("2.20.0"), here)
+    assert choice.source.title == "tensorflow-cpu==2.20.0 with jax"
+    assert choice.env == (("KERAS_BACKEND", "jax"),)
+
+
 def test_the_packages_of_a_runtime_are_locked_and_none_of_tensorflows(here: Paths) -> None:
     names = {
         line.partition("==")[0]
         for path in LOCKS.glob("*.txt")
         for line in path.read_text("utf-8").splitlines()
     }
-    for runtime in LEVERS["runtime"].words:
+    for runtime in (*LEVERS["runtime"].words, *LEVERS["backend"].words):
         for python in ("3.11", "3.13"):
             lines = load_runtime_packages(runtime, python).splitlines()
             found = [line.partition("==")[0] for line in lines if "==" in line]

@@ -27,7 +27,7 @@ from tfbench.arms.lineup import (
     parse_lineup,
     read_lineup,
     read_toml,
-    require_tensorflow,
+    require_phase,
 )
 from tfbench.reports.ladder import find_ladder
 from tfcore.errors import UsageError
@@ -127,7 +127,10 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
     ("text", "expected"),
     [
         ("laddr", r"'laddr' is neither a line-up nor a wheel\. Did you mean ladder\?"),
-        ("xla", r"Use one of control, ladder, levers, mallocs, peers, runtimes, stock, tuned$"),
+        (
+            "xla",
+            r"Use one of backends, control, .*, tuned, a \.toml or \.whl file, or PACKAGE==VERSION$",
+        ),
         ("stock", r"two arms, .*1\."),
         ("stock:onednn=off", r"two arms, .*1"),
         ("stock,stock", r"have the name stock"),
@@ -153,6 +156,9 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
         (f"stock,x={WHEEL}:runtime=openvino", r"openvino does not run the kernels of wheels/"),
         ("stock,x=stock:runtime=openvino:onednn=on", r"onednn has no effect in openvino"),
         ("stock,x=stock:xla=on:runtime=onnxruntime", r"xla has no effect in onnxruntime"),
+        ("stock,x=tuned:backend=jax", r"of tuned\. Use stock:backend=jax"),
+        ("stock,x=stock:backend=torch", r"backend is 'torch', but must be jax"),
+        ("stock,x=stock:backend=jax:runtime=openvino", r"exclude each other\. Remove one"),
         ("stock,tuned:env.PATH=/x", r"PATH cannot be set"),
         ("stock,tuned:env.=1", r"'' is not a valid name of an environment variable"),
         ("stock,tuned:intra=1:intra=1", r"intra is set twice"),
@@ -203,7 +209,7 @@ values: dict[str, st.SearchStrategy[str]] = {
     if lever.takes == ValueKind.NUMBER
     else st.sampled_from([*lever.words])
     for name, lever in LEVERS.items()
-    if name != OTHER_RUNTIME  # (not with every wheel and lever)
+    if name not in {OTHER_BACKEND, OTHER_RUNTIME}  # (not with every wheel and lever)
 }
 settings = st.fixed_dictionaries({}, optional=values)
 variable_names = st.from_regex(r"[A-OQ-Z_][A-Z0-9_]{0,6}X", fullmatch=True)  # (no PYTHON…)
@@ -324,7 +330,15 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_preset_can_be_read_and_begins_with_stock() -> None:
-    assert list_presets() == ("control", "ladder", "levers", "mallocs", "peers", "runtimes")
+    assert list_presets() == (
+        "backends",
+        "control",
+        "ladder",
+        "levers",
+        "mallocs",
+        "peers",
+        "runtimes",
+    )
     for name in list_presets():
         specs = read_lineup(name)
         assert specs == read_toml(PRESETS / f"{name}.toml")
@@ -349,7 +363,8 @@ def test_the_ladder_has_both_wheels_on_each_rung_and_begins_at_the_lowest() -> N
 
 
 def test_levers_are_tried_one_by_one_on_the_stock_wheel() -> None:
-    alone = [spec for spec in read_lineup("runtimes") if spec.runtime]
+    runtimes = (*read_lineup("runtimes"), *read_lineup("backends"))
+    alone = [spec for spec in runtimes if spec.runtime]
     first, *other_specs = (*read_lineup("levers"), *read_lineup("mallocs")[1:], *alone)
     assert first == parse_arm("stock")
     assert all(spec.wheel == "stock" and len(spec.levers) == 1 for spec in other_specs)
@@ -362,10 +377,32 @@ def test_other_runtimes_obey_threads_and_allocators() -> None:
     assert parse_arm("stock").runtime == ""
 
 
-def test_other_runtimes_only_answer_requests() -> None:
-    require_tensorflow(read_lineup("peers"))
-    with pytest.raises(UsageError, match="arm ort: onnxruntime only answers requests"):
-        require_tensorflow(read_lineup("runtimes"))
+@pytest.mark.parametrize(
+    ("name", "phase", "message"),
+    [
+        (
+            "runtimes",
+            "train",
+            r"arm ort: onnxruntime is only compared in infer\. Use .* --phase infer",
+        ),
+        ("runtimes", "", "arm ort: onnxruntime is only compared in infer"),
+        (
+            "backends",
+            "fit",
+            r"jax is only compared in train and infer\. Use .* --phase train or infer",
+        ),
+        ("backends", "", "arm jax: jax is only compared in train and infer"),
+    ],
+)
+def test_other_runtimes_are_not_compared_in_every_phase(
+    name: str, phase: str, message: str
+) -> None:
+    require_phase(read_lineup("peers"), phase)
+    require_phase(read_lineup("runtimes"), "infer")
+    require_phase(read_lineup("backends"), "infer")
+    require_phase(read_lineup("backends"), "train")
+    with pytest.raises(UsageError, match=message):
+        require_phase(read_lineup(name), phase)
 
 
 def test_the_control_tells_compiler_and_flags_apart() -> None:

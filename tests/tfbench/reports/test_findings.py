@@ -158,8 +158,8 @@ def test_another_runtime_is_said() -> None:
         tuned, env=(("TENSORWRIGHT_RUNTIME", "openvino"),), threading="openvino 2026.4.1"
     )
     for arms, who in (
-        ((stock, other), "openvino 2026.4.1 answers the requests, not TensorFlow"),
-        ((other, stock), "TensorFlow answers the requests, not openvino 2026.4.1"),
+        ((stock, other), "openvino 2026.4.1 computes the model, not TensorFlow"),
+        ((other, stock), "TensorFlow computes the model, not openvino 2026.4.1"),
     ):
         lines = [*list_warnings(dataclasses.replace(comparison, arms=arms))]
         assert [line for line in lines if who in line]
