@@ -173,7 +173,7 @@ def make_spec(
     check_wheel(wheel)
     check_name(name)
     found = [find_lever(lever, value) for lever, value in levers]
-    runtimes = [pair for pair in levers if pair[0] in _RUNTIME_LEVERS]
+    runtimes = tuple(pair for pair in levers if pair[0] in _RUNTIME_LEVERS)
     if runtimes:
         _check_runtime(runtimes, wheel, found)
     for variable, value in env:

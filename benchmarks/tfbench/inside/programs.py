@@ -321,7 +321,7 @@ def _draw_input(
         for layer in model.layers
         if isinstance(layer, tf.keras.layers.Embedding) and layer.input is tensor
     ]
-    dtype = tensor.dtype.as_numpy_dtype
+    dtype = tf.as_dtype(tensor.dtype).as_numpy_dtype  # (Keras 3 has names of types)
     if tables or not np.issubdtype(dtype, np.floating):
         return draw.integers(0, min(tables, default=2), shape).astype(dtype)
     return draw.standard_normal(shape).astype(dtype)

@@ -53,7 +53,8 @@ def convert_model(tf: TensorFlow, model: Model, batch: Batch, clients: int) -> A
     """
     if find_runtime() == JAX:
         steps = importlib.import_module("tfbench.inside.jax_steps")
-        return steps.create_ask(model, lambda arrays: tf.nest.pack_sequence_as(batch, arrays))
+        ask: Ask = steps.create_ask(model, lambda arrays: tf.nest.pack_sequence_as(batch, arrays))
+        return ask
     specs = [
         tf.TensorSpec(array.shape, array.dtype, name=_name_input(number))
         for number, array in enumerate(tf.nest.flatten(batch))

@@ -13,6 +13,7 @@ from tfbench.arms.lever_table import (
     BFLOAT16_TOLERANCE,
     ISAS,
     LEVERS,
+    OTHER_BACKEND,
     OTHER_RUNTIME,
     XLA_TOLERANCE,
     ValueKind,
@@ -129,7 +130,7 @@ def test_commas_are_between_arms_and_not_in_quotes() -> None:
         ("laddr", r"'laddr' is neither a line-up nor a wheel\. Did you mean ladder\?"),
         (
             "xla",
-            r"Use one of backends, control, .*, tuned, a \.toml or \.whl file, or PACKAGE==VERSION$",
+            r"Use one of backends, control, .*, a \.toml or \.whl file, or PACKAGE==VERSION$",
         ),
         ("stock", r"two arms, .*1\."),
         ("stock:onednn=off", r"two arms, .*1"),
