@@ -181,7 +181,7 @@ _TABLE = (
     Lever(
         name=OTHER_BACKEND,
         serves_runtimes=True,
-        doc="computes a model of Keras 3, instead of TensorFlow, in training steps and requests",
+        doc="JAX instead of TensorFlow computes the training steps and requests of a Keras 3 model",
         variables=(BACKEND,),
         words={JAX: (JAX,)},
         tolerance=XLA_TOLERANCE,
