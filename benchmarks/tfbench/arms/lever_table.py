@@ -68,8 +68,8 @@ class Lever:
     to the values of the variables. A number is the value of all of them. `tolerance` is wider for a
     lever that changes the precision. `tried` lists the values that a search tries; None if no
     search changes the lever. `argument` is the argument of Keras's compile() with the same effect:
-    a search gives the lever its name and values, and only advises it. A lever that
-    `serves_runtimes` has an effect in other runtimes than TensorFlow, too.
+    a search gives the lever its name and values, and only advises it. `runtimes` are the other
+    runtimes than TensorFlow in which the lever has an effect.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Lever:
     tolerance: float | None = None
     tried: Callable[[SearchContext], Iterable[str]] | None = None
     argument: str = ""
-    serves_runtimes: bool = False
+    runtimes: tuple[str, ...] = ()
 
     def list_tried_values(self, context: SearchContext) -> Iterable[str]:
         return self.tried(context) if self.tried else ()
@@ -133,7 +133,7 @@ _TABLE = (
         doc="threads per operation; default: the vCPUs of the cell",
         variables=("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"),
         takes=ValueKind.NUMBER,
-        serves_runtimes=True,
+        runtimes=(ONNX, OPENVINO),
         tried=lambda at: [str(n) for n in dict.fromkeys((1, at.vcpus // 2)) if 0 < n < at.vcpus],
     ),
     Lever(
@@ -167,20 +167,20 @@ _TABLE = (
         doc="memory allocator, loaded before all other libraries",
         variables=(PRELOAD,),
         takes=ValueKind.MALLOC,
-        serves_runtimes=True,
+        runtimes=(ONNX, OPENVINO, JAX),
         words=dict.fromkeys(MALLOCS, ()),
         tried=lambda at: at.mallocs,
     ),
     Lever(
         name=OTHER_RUNTIME,
-        serves_runtimes=True,
+        runtimes=(ONNX, OPENVINO),
         doc="answers the requests of `--phase infer` instead of TensorFlow",
         variables=(RUNTIME,),
         words={name: (name,) for name in (ONNX, OPENVINO)},
     ),
     Lever(
         name=OTHER_BACKEND,
-        serves_runtimes=True,
+        runtimes=(JAX,),
         doc="JAX instead of TensorFlow computes the training steps and requests of a Keras 3 model",
         variables=(BACKEND,),
         words={JAX: (JAX,)},

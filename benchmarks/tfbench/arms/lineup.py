@@ -173,9 +173,9 @@ def make_spec(
     check_wheel(wheel)
     check_name(name)
     found = [find_lever(lever, value) for lever, value in levers]
-    runtimes = tuple(pair for pair in levers if pair[0] in _RUNTIME_LEVERS)
-    if runtimes:
-        _check_runtime(runtimes, wheel, found)
+    for lever, value in levers:
+        if lever in _RUNTIME_LEVERS:
+            _check_runtime(lever, value, wheel, found)
     for variable, value in env:
         check_variable(variable, value)
     _require_unique([*(lever for lever, _ in levers)])
@@ -190,19 +190,14 @@ def make_spec(
     )
 
 
-def _check_runtime(runtimes: Pairs, wheel: str, levers: Iterable[Lever]) -> None:
+def _check_runtime(lever: str, runtime: str, wheel: str, levers: Iterable[Lever]) -> None:
     """Raise UsageError for a wheel or a lever that has no effect with another runtime."""
-    (lever, runtime), *more = runtimes
-    if {name for name, _ in more} - {lever}:
-        raise UsageError(
-            f"{OTHER_RUNTIME} and {OTHER_BACKEND} exclude each other", hint="Remove one"
-        )
     if wheel in {TUNED, CONTROL} or is_path(wheel):
         raise UsageError(
             f"{runtime} does not run the kernels of {wheel}",
             hint=f"Use {STOCK}:{lever}={runtime}",
         )
-    unused = [row.name for row in levers if not row.serves_runtimes]
+    unused = [row.name for row in levers if runtime not in row.runtimes]
     if unused:
         raise UsageError(f"{unused[0]} has no effect in {runtime}", hint="Remove it")
 
