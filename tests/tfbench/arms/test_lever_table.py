@@ -10,7 +10,7 @@ from tfbench.arms.lever_table import ISAS, LEVERS, SEARCHED, SearchContext, Valu
 from tfbench.arms.levers import resolve_lever
 from tfbench.commands import TuneOptions
 from tfbench.inside.compile_arguments import JIT
-from tfbench.inside.runtimes import RUNTIME
+from tfbench.inside.runtimes import BACKEND, RUNTIME
 from tfcore.option import list_options
 from tfcore.settings import ROOT
 
@@ -111,7 +111,7 @@ def test_the_stock_wheel_knows_every_name(stock_python: Path) -> None:
     libraries = sorted(stock_python.parents[1].glob("lib/*/site-packages/tensorflow/lib*.so.2"))
     assert len(libraries) == 2
     content = b"".join(path.read_bytes() for path in libraries)
-    other_names = {"LD_PRELOAD", JIT, RUNTIME}  # the linker's, and the worker's
+    other_names = {"LD_PRELOAD", JIT, RUNTIME, BACKEND}  # of the linker, the worker and Keras
     names = [name.removeprefix("ONEDNN_") for name in VARIABLES if name not in other_names]
     isas = [name.lower() for name in ISAS]
     missing = [name for name in (*names, *isas) if name.encode() not in content]
