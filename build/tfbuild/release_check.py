@@ -50,25 +50,20 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
         row = None
     version = text if row is None else row.version
     full_only = row is not None and not row.kernels
+    fact = _create_fact(
+        "facts for kernels",
+        not full_only,
+        "Only a full build is possible: [kernels] in releases.toml starts at a later series",
+        required=False,
+    )
+    kernels = () if row is None else (fact,)
     return (
         _create_fact(
             "row of releases.toml",
             row is not None,
             "Add [[release]] to build/tfbuild/upstream/releases.toml, each fact with its source",
         ),
-        *(
-            []
-            if row is None
-            else [
-                _create_fact(
-                    "facts for kernels",
-                    not full_only,
-                    "Only a full build is possible: [kernels] in releases.toml starts at a later "
-                    "series",
-                    required=False,
-                )
-            ]
-        ),
+        *kernels,
         _create_fact(
             "lock file",
             (lock_files.LOCKS / f"{version}.txt").is_file(),

@@ -110,14 +110,18 @@ def _choose_source(spec: ArmSpec, finder: _SourceFinder) -> WheelSource:
             f"{source.requirement} is for Python {source.python}",
             hint=f"Compare wheels for Python {_RUNTIMES_SINCE} or newer",
         )
-    if spec.runtime == JAX and Version(source.requirement.partition("==")[2]) < Version(_JAX_SINCE):
-        raise UsageError(
-            f"arm {spec.name}: {JAX} needs TensorFlow {_JAX_SINCE} or newer, not "
-            f"{source.requirement}",
-            hint="Use, for example, "
-            f"{spec.name}=tensorflow-cpu=={_JAX_SINCE}.0:{OTHER_BACKEND}={JAX}",
-        )
+    if spec.runtime == JAX:
+        _require_jax_release(spec.name, source.requirement)
     return source
+
+
+def _require_jax_release(arm: str, requirement: str) -> None:
+    """Raise UsageError if the packages of this TensorFlow are too old for JAX."""
+    if Version(parse_exact(requirement).version) < Version(_JAX_SINCE):
+        raise UsageError(
+            f"arm {arm}: {JAX} needs TensorFlow {_JAX_SINCE} or newer, not {requirement}",
+            hint=f"Use, for example, {arm}=tensorflow-cpu=={_JAX_SINCE}.0:{OTHER_BACKEND}={JAX}",
+        )
 
 
 def load_runtime_packages(runtime: str, python: str) -> str:

@@ -36,8 +36,7 @@ from tfbench.arms.levers import (
     find_lever,
     suggest,
 )
-from tfbench.inside.phases import INFER, TRAIN
-from tfbench.inside.runtimes import JAX
+from tfbench.inside.runtimes import PHASES
 from tfbuild.tools.requirement import parse_exact
 from tfcore.console import suggest_spelling
 from tfcore.errors import UsageError
@@ -208,8 +207,8 @@ def require_phase(specs: Iterable[ArmSpec], phase: str = "") -> None:
     Other commands measure no other runtimes; they pass no phase.
     """
     for spec in specs:
-        phases = (TRAIN, INFER) if spec.runtime == JAX else (INFER,)
-        if spec.runtime and phase not in phases:
+        phases = PHASES.get(spec.runtime, (phase,))
+        if phase not in phases:
             raise UsageError(
                 f"arm {spec.name}: {spec.runtime} is only compared in {' and '.join(phases)}",
                 hint=f"Use invoke compare --phase {' or '.join(phases)}, or remove this arm",
