@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tfbench.inside.compile_arguments import JIT, TOGETHER
-from tfbench.inside.runtimes import BACKEND, JAX, ONNX, OPENVINO, PHASES, RUNTIME
+from tfbench.inside.runtimes import BACKEND, JAX, ONNX, OPENVINO, RUNTIME
 
 WHEEL, BF16, OTHER_RUNTIME, OTHER_BACKEND = "wheel", "bf16", "runtime", "backend"
 PRELOAD = "LD_PRELOAD"
@@ -167,7 +167,7 @@ _TABLE = (
         doc="memory allocator, loaded before all other libraries",
         variables=(PRELOAD,),
         takes=ValueKind.MALLOC,
-        runtimes=tuple(PHASES),
+        runtimes=(ONNX, OPENVINO, JAX),
         words=dict.fromkeys(MALLOCS, ()),
         tried=lambda at: at.mallocs,
     ),

@@ -36,7 +36,8 @@ from tfbench.arms.levers import (
     find_lever,
     suggest,
 )
-from tfbench.inside.runtimes import PHASES
+from tfbench.inside.phases import INFER, TRAIN
+from tfbench.inside.runtimes import JAX, ONNX, OPENVINO
 from tfbuild.tools.requirement import parse_exact
 from tfcore.console import suggest_spelling
 from tfcore.errors import UsageError
@@ -61,6 +62,8 @@ _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _TOKEN = re.compile(rf"{_QUOTED.pattern}|.", re.DOTALL)
 _FEWEST = 2
 _RUNTIME_LEVERS = (OTHER_RUNTIME, OTHER_BACKEND)
+_PHASES = {ONNX: (INFER,), OPENVINO: (INFER,), JAX: (TRAIN, INFER)}
+"""The phases of `compare` that each runtime computes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,7 +210,7 @@ def require_phase(specs: Iterable[ArmSpec], phase: str = "") -> None:
     Other commands measure no other runtimes; they pass no phase.
     """
     for spec in specs:
-        phases = PHASES.get(spec.runtime, (phase,))
+        phases = _PHASES.get(spec.runtime, (phase,))
         if phase not in phases:
             raise UsageError(
                 f"arm {spec.name}: {spec.runtime} is only compared in {' and '.join(phases)}",

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any, TypeAlias
 
-from tfbench.inside.phases import INFER, TRAIN
-
 TensorFlow: TypeAlias = Any
 Model: TypeAlias = Any
 Batch: TypeAlias = Any
@@ -31,8 +29,6 @@ ONNX, OPENVINO = "onnxruntime", "openvino"
 BACKEND = "KERAS_BACKEND"
 """Keras 3's variable with the library that computes models."""
 JAX = "jax"
-PHASES = {ONNX: (INFER,), OPENVINO: (INFER,), JAX: (TRAIN, INFER)}
-"""The phases of `compare` that each runtime computes."""
 _THREADS = "TF_NUM_INTRAOP_THREADS"
 """Threads per operation; every worker has this variable."""
 
