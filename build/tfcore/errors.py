@@ -257,3 +257,15 @@ class RebuildError(TensorwrightError):
     """A wheel cannot be rebuilt here, so nothing is proven (`audit --rebuild`)."""
 
     exit_code = 42
+
+
+class WithdrawnError(TensorwrightError):
+    """An installed wheel was withdrawn from its index (`check-installed`)."""
+
+    exit_code = 43
+
+
+class UnverifiedError(PublishError):
+    """A catalog is unsigned, was changed, or is signed by another key."""
+
+    exit_code = 44

@@ -104,6 +104,11 @@ class Paths:
         return self.cache / "arms"
 
     @property
+    def indexes(self) -> Path:
+        """The last revision that was read of each signed index."""
+        return self.cache / "indexes"
+
+    @property
     def tools(self) -> Path:
         return self.cache / "tools"
 

@@ -16,6 +16,7 @@ NAMES = ARTICLES | {
     *("detect", "targets", "releases", "plan", "render", "containers", "build", "vendor", "survey"),
     *("audit", "admit", "profile", "select", "tune", "compare", "startup", "kit"),
     *("selfcheck", "report", "publish", "serve", "install-snippet", "articles"),
+    *("check-index", "check-installed"),
     *("doctor", "quickstart", "test", "lint"),
 }
 

@@ -98,11 +98,14 @@ TFBUILD = {
 TFWHEELS = (
     "commands",
     *("check_wheel", "layout", "entry", "keys", "provenance"),
-    *("wheel_choice", "provenance_links", "pages"),
-    *("gate", "folder", "bucket", "store", "catalog", "trust", "publish", "remote", "upload"),
+    *("wheel_choice", "page_fields", "pages", "withdrawal"),
+    *("gate", "folder", "bucket", "store", "catalog", "remote", "reader", "signed_catalog"),
+    *("trust", "publish", "upload"),
     *(
         "dependencies",
         "snippet",
+        "check_index",
+        "check_installed",
         "signed_files",
         "serve",
         "variants",

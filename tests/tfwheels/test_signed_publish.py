@@ -128,5 +128,23 @@ def test_from_the_key_to_the_lines_of_a_client(
     assert "does not trust" in said(invoke("publish", *here, *wheels, "--sign", "other.pem"), 36)
     snippet = ("install-snippet", "--at", "index", "--arch", "haswell")
     assert "python3 check_wheel.py" in invoke(*snippet, "--trust", "public.pem").stdout
-    assert "not signed by any" in said(invoke(*snippet, "--trust", "their.pem"), 36)
+    assert "not signed by any" in said(invoke(*snippet, "--trust", "their.pem"), 44)
+    check = ("check-index", "--at", "index", "--trust", "public.pem", "--json")
+    checked = json.loads(invoke(*check).stdout)
+    assert (checked["key"], checked["faults"]) == (key.public.id, [])
+    renew = ("publish", "--to", "index", "--sign", "key.pem", "--renew")
+    assert f"revision {checked['revision'] + 1}, valid until" in invoke(*renew).stdout
+    assert json.loads(invoke(*check).stdout)["revision"] == checked["revision"] + 1
+    withdraw = ("publish", "--to", "index", "--quarantine", sound.name, "--reason", "wrong LSTM")
+    assert "--sign KEY" in said(invoke(*withdraw), 36)
+    done = invoke(*withdraw, "--sign", "key.pem")
+    assert f"{sound.name} is quarantined: wrong LSTM\n" in done.stdout
+    assert "1 wheel changed" in done.stdout
+    assert "no wheel of" in said(invoke(*snippet, "--trust", "public.pem"), 2)
+    assert "no wheel x" in said(
+        invoke("publish", "--to", "index", "--sign", "key.pem", "--restore", "x"), 2
+    )
+    done = invoke("publish", "--to", "index", "--sign", "key.pem", "--restore", sound.name)
+    assert f"{sound.name} is not withdrawn\n" in done.stdout
+    assert json.loads(invoke(*check).stdout)["revision"] == checked["revision"] + 3
     assert "variants" in said(invoke("publish", *here, *wheels, "--variants"), 2)

@@ -246,7 +246,11 @@ def test_an_index_with_unsigned_wheels_trusts_a_key_once_they_are_signed(
     with pytest.raises(PublishError, match="is unsigned"):
         put(index, tuned, key=key, trusted=(key.public,))
     assert files(index) == before
-    put(index, tuned, stock, key=key, trusted=(key.public,))
+    with pytest.raises(PublishError, match="is not signed") as caught:
+        put(index, tuned, stock, key=key, trusted=(key.public,))
+    assert "--reindex" in caught.value.hint
+    assert files(index) == before
+    put(index, tuned, stock, key=key, trusted=(key.public,), reindex=True)
     assert load_trusted(index) == (key.public,)
 
 

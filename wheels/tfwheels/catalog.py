@@ -44,12 +44,28 @@ _MEASURED = ".comparison"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CatalogSignature:
+    """The signature of a catalog, see `signed_catalog`.
+
+    `issued` and `expires` are ISO 8601 in UTC, `manifest` is the SHA-256 of the manifest, `key` the
+    id of the key, and `value` the signature in hex.
+    """
+
+    issued: str
+    expires: str
+    manifest: str
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Catalog:
     """The entries of an index; `revision` increases when the catalog or a page changes."""
 
     schema: int = SCHEMA
     revision: int = 0
     entries: tuple[Entry, ...] = ()
+    signature: CatalogSignature | None = None
 
     def to_bytes(self) -> bytes:
         return format_json(self).encode()
@@ -115,6 +131,10 @@ class CatalogFile(Generic[CatalogT]):
 def _check_entries(catalog: Catalog) -> None:
     for entry in catalog.entries:
         _check_entry(entry)
+    if catalog.signature is not None:
+        for time_text in (catalog.signature.issued, catalog.signature.expires):
+            if datetime.fromisoformat(time_text).tzinfo is None:
+                raise ValueError(f"{time_text} has no time zone")
 
 
 INDEX = CatalogFile(
@@ -137,6 +157,10 @@ def _check_entry(entry: Entry) -> None:
     parse_wheel_filename(entry.file)
     Version(entry.version)
     datetime.fromisoformat(entry.published)
+    if entry.withdrawal is not None:
+        datetime.fromisoformat(entry.withdrawal.since)
+        if not entry.withdrawal.reason.strip() or not entry.withdrawal.reason.isprintable():
+            raise ValueError(f"{entry.file} is {entry.withdrawal.kind} without a reason in a line")
     for tag in entry.tags:
         parse_tag(tag)
     for digest in (entry.sha256, entry.metadata_sha256):
@@ -149,8 +173,8 @@ def _check_entry(entry: Entry) -> None:
 def merge_entries(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry, ...]:
     """Merge the known and the new entries, in the catalog's order.
 
-    A wheel that is published again retains its time, its verdicts and its provenance. Raises
-    PublishError if its bytes differ.
+    A wheel that is published again retains its time, its verdicts, its provenance and its
+    withdrawal. Raises PublishError if its bytes differ.
     """
     by_file = {entry.file: entry for entry in known}
     for entry in fresh:
@@ -251,7 +275,12 @@ def _restore_fields(old: Entry, entry: Entry, key: str, where: str) -> Entry:
     gating = old.gating
     if gating and entry.gating:  # (the pool may have lost evidence)
         gating = dataclasses.replace(gating, evidence=entry.gating.evidence)
-    return dataclasses.replace(entry, published=old.published, gating=gating or entry.gating)
+    return dataclasses.replace(
+        entry,
+        published=old.published,
+        gating=gating or entry.gating,
+        withdrawal=old.withdrawal,
+    )
 
 
 def _renew_entry(old: Entry, new: Entry) -> Entry:
@@ -267,6 +296,7 @@ def _renew_entry(old: Entry, new: Entry) -> Entry:
         verdicts=tuple(verdicts.values()),
         provenance=new.provenance or old.provenance,
         gating=_merge_gating(old.gating, new.gating),
+        withdrawal=old.withdrawal,
     )
 
 

@@ -44,6 +44,14 @@ class PublishOptions:
         "read every wheel in the index again, and rewrite the catalog and the pages",
         old=("rebuild",),
     )
+    yank: str = option(
+        "",
+        "mark these wheels as yanked (PEP 592), so that only exact pins still install them: file "
+        "names or PACKAGE==VERSION, comma-separated; needs --reason",
+    )
+    quarantine: str = option("", "take these wheels off all pages; needs --reason")
+    restore: str = option("", "undo --yank or --quarantine for these wheels")
+    reason: str = option("", "why the wheels are withdrawn, for users, in one line")
     variants: bool = option(
         False,
         "experimental: write variants (PEP 825) for x86-64 levels and Arm versions to variants/",
@@ -52,6 +60,7 @@ class PublishOptions:
     trust: str = option(
         "", f"from now on accept only wheels signed by these keys in this index: {_TRUST}"
     )
+    renew: bool = option(False, "sign the catalog again, although nothing changed; needs --sign")
     dry_run: bool = option(False, DRY)
 
 
@@ -82,3 +91,22 @@ class SnippetOptions:
     package: str = option("", PACKAGE)
     python: str = option("3.11", PYTHON)
     trust: str = option("", f"verify the wheel before installing: {_TRUST}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckIndexOptions:
+    at: str = option("", "folder or address of the index")
+    trust: str = option("", f"the keys that may sign the index: {_TRUST}")
+    arch: str = option(
+        "", "with an address: check the pages of this target (default: that of this CPU)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckInstalledOptions:
+    at: str = option("", "folder or address of the index")
+    environment: str = option(
+        "", "folder of the environment that has TensorFlow (default: that of python3)"
+    )
+    trust: str = option("", f"first verify that one of these keys signed the index: {_TRUST}")
+    arch: str = option("", "choose a replacement for this target (default: that of this CPU)")

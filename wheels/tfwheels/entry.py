@@ -86,6 +86,27 @@ class SignedProvenance:
     sha256: str
 
 
+class WithdrawalKind(StrEnum):
+    YANKED = "yanked"
+    """Marked on its pages (PEP 592): installers take it only if its version is pinned."""
+    QUARANTINED = "quarantined"
+    """On no page."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Withdrawal:
+    """The state of a wheel that installers must not choose; `since` is ISO 8601 in UTC."""
+
+    kind: WithdrawalKind
+    reason: str
+    since: str
+
+    @property
+    def words(self) -> str:
+        """Return the state and the reason in a line for users."""
+        return f"{self.kind}: {self.reason}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """A file of the pool.
@@ -98,7 +119,7 @@ class Entry:
     `near` describes how headers of the wheel's sources differ from the stock wheel's
     (--near-sources); empty if they do not, or if the sources are the release's own. `gating` is
     None for a wheel that is not tuned, and in entries of older versions. A wheel without
-    `provenance` is unsigned.
+    `provenance` is unsigned. `withdrawal` is None for a wheel that installers may choose.
     """
 
     file: str
@@ -118,6 +139,7 @@ class Entry:
     gating: GateResult | None = None
     verdicts: tuple[TargetVerdict, ...] = ()
     provenance: SignedProvenance | None = None
+    withdrawal: Withdrawal | None = None
 
     @property
     def public(self) -> str:

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from tfbuild.packing.wheel import read_identity
 from tfbuild.upstream import releases
 from tfcore import console, settings
 from tfcore.comparisons import comparison
 from tfcore.cpus.cpu import read_cpu
-from tfcore.errors import CpuError, UsageError, WheelError
+from tfcore.cpus.targets import Target, match_cpu, parse_target
+from tfcore.errors import CpuError, UnverifiedError, UsageError, WheelError
 from tfcore.records import format_json
 from tfcore.settings import Paths
-from tfwheels import snippet, summary
+from tfwheels import catalog, check_index, check_installed, snippet, summary
 from tfwheels.candidates import Candidates, PublishRule, WheelCandidate, check_named, check_pool
-from tfwheels.commands import PublishOptions, SnippetOptions
+from tfwheels.commands import (
+    CheckIndexOptions,
+    CheckInstalledOptions,
+    PublishOptions,
+    SnippetOptions,
+)
 from tfwheels.dependencies import WheelUse, fetch_stock_and_dependencies
-from tfwheels.keys import read_public_keys, read_signing_key
-from tfwheels.level_variants import publish_variants
-from tfwheels.publish import publish
+from tfwheels.entry import NO_CHECKS
+from tfwheels.gate import Judgement
+from tfwheels.keys import PublicKey, read_public_keys, read_signing_key
+from tfwheels.level_variants import publish_variants, renew_variants
+from tfwheels.publish import PublishResult, publish
+from tfwheels.reader import open_reader
 from tfwheels.remote import check_url
+from tfwheels.signed_catalog import check_revision, read_catalog, verify_catalog
 from tfwheels.store import Store, open_store
 from tfwheels.trust import Signing, resolve_signing
 from tfwheels.upload import upload
+from tfwheels.withdrawal import NO_CHANGE, WithdrawalChange, parse_change
 
 
 def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
@@ -35,6 +47,7 @@ def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
     Options are checked first, so that an invalid one fails at once and without side effects.
     """
     _check_options(options)
+    change = parse_change(options.yank, options.quarantine, options.restore, options.reason)
     paths = settings.paths()
     signing = _read_signing(options)
     store = open_store(options.to) if options.to else None
@@ -45,12 +58,15 @@ def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
             "--variants writes unsigned wheels, and this index accepts only signed ones",
             hint="Omit --variants",
         )
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    if store is not None and (change.names or options.renew):
+        return _amend(store, change, options, signing, now, as_json=as_json)
     rule = PublishRule(
         comparisons=tuple(_list_comparisons(options.comparison)),
         gated=options.gate,
         near=options.near_sources,
         stock=_parse_path(options.stock_wheel or options.dependencies, "--stock-wheel"),
-        now=datetime.now(UTC).isoformat(timespec="seconds"),
+        now=now,
     )
     named = tuple(_list_named_wheels(options.wheels))
     candidates = check_named(named, rule, paths) if named else check_pool(rule, paths)
@@ -59,7 +75,45 @@ def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
     _warn_of_wheels(candidates, gated=options.gate)
     if store is None:
         return _upload(candidates, options, as_json=as_json)
-    return _publish(candidates, store, options, signing, rule.now, paths, as_json=as_json)
+    return _publish(candidates, store, options, signing, now, paths, as_json=as_json)
+
+
+def _amend(
+    store: Store,
+    change: WithdrawalChange,
+    options: PublishOptions,
+    signing: Signing,
+    now: str,
+    *,
+    as_json: bool,
+) -> str:
+    """Withdraw or restore wheels of an index, or sign its catalog again."""
+    dry_run = options.dry_run
+    signing = resolve_signing(signing, store)
+    if options.renew and not (signing.key and signing.trusted):
+        raise UsageError(
+            "--renew needs --sign, and an index with trusted signers",
+            hint="Add --sign KEY --trust PUBLIC",
+        )
+    published = _publish_signed(
+        (), store, signing, now=now, change=change, renew=options.renew, dry_run=dry_run
+    )
+    if change.names and not dry_run:
+        renew_variants(store)
+    nothing = Candidates(made=(), refused={})
+    if as_json:
+        return format_json(summary.build_fields(published, nothing, store.where, dry_run=dry_run))
+    if options.renew:
+        return _describe_signature(store, dry_run=dry_run)
+    return summary.describe(published, nothing, store.where, dry_run=dry_run)
+
+
+def _describe_signature(store: Store, *, dry_run: bool) -> str:
+    signed = catalog.parse(store.read(catalog.KEY), store.where)
+    until = signed.signature.expires if signed.signature else "never"
+    if dry_run:
+        return f"{store.where}: the catalog would be signed again; now it is valid until {until}\n"
+    return f"{store.where}: revision {signed.revision}, valid until {until}\n"
 
 
 def _publish(
@@ -75,15 +129,15 @@ def _publish(
     stock_wheels = () if options.only_tuned else _fetch_stock(candidates.made, options, paths)
     dry_run = options.dry_run
     with contextlib.nullcontext() if dry_run else console.report_step(f"publish to {store.where}"):
-        published = publish(
+        published = _publish_signed(
             [*(candidate.wheel for candidate in candidates.made), *stock_wheels],
             store,
+            signing,
             judgements={
                 candidate.entry.sha256: candidate.judgement for candidate in candidates.made
             },
             now=now,
             checked=candidates.hashes,
-            signing=signing,
             reindex=options.reindex,
             dry_run=dry_run,
         )
@@ -103,6 +157,52 @@ def _publish(
         return text
     at = shlex.quote(store.where)
     return f"{text}\nTry it: invoke serve --at {at}\nUse it: invoke install-snippet --at {at}\n"
+
+
+def _publish_signed(
+    wheels: Sequence[Path],
+    store: Store,
+    signing: Signing,
+    *,
+    judgements: Mapping[str, Judgement] = MappingProxyType({}),
+    now: str,
+    checked: Mapping[Path, str] = NO_CHECKS,
+    reindex: bool = False,
+    change: WithdrawalChange = NO_CHANGE,
+    renew: bool = False,
+    dry_run: bool,
+) -> PublishResult:
+    """Publish, and compare the revision of a signed catalog with the last one seen here.
+
+    `signing` has the signers that the index trusts, if there is a key or a trusted signer.
+    """
+    trusted = signing.trusted
+    if trusted:
+        # A new reading of the pool replaces a catalog that was changed.
+        with contextlib.suppress(UnverifiedError) if reindex else contextlib.nullcontext():
+            _check_revision(store, trusted)
+    published = publish(
+        wheels,
+        store,
+        judgements=judgements,
+        now=now,
+        checked=checked,
+        signing=signing,
+        reindex=reindex,
+        change=change,
+        renew=renew,
+        dry_run=dry_run,
+    )
+    if trusted and not dry_run:
+        _check_revision(store, trusted)
+    return published
+
+
+def _check_revision(store: Store, trusted: Sequence[PublicKey]) -> None:
+    data = store.read(catalog.KEY)
+    if data is not None and catalog.parse(data, store.where).signature is not None:
+        signed, _ = verify_catalog(data, trusted, store.where)
+        check_revision(data, signed, store.where, settings.paths().indexes)
 
 
 def _upload(candidates: Candidates, options: PublishOptions, *, as_json: bool) -> str:
@@ -141,6 +241,7 @@ def _check_options(options: PublishOptions) -> None:
         ("--sign", options.sign, "--upload", options.upload),
         ("--trust", options.trust, "--upload", options.upload),
         ("--dependencies", options.dependencies, "--upload", options.upload),
+        *_list_idle_with_withdrawal(options),
         ("--dependencies", options.dependencies, "--only-tuned", options.only_tuned),
     )
     for option, value, other_option, other_value in idle:
@@ -152,6 +253,35 @@ def _check_options(options: PublishOptions) -> None:
     dependencies = _parse_path(options.dependencies, "--dependencies")
     if dependencies and not dependencies.is_dir():
         raise UsageError(f"--dependencies {options.dependencies} is not a folder")
+
+
+def _list_idle_with_withdrawal(
+    options: PublishOptions,
+) -> Iterator[tuple[str, str | bool, str, str]]:
+    """Yield the options that have no effect with one that withdraws or restores wheels."""
+    others: dict[str, str | bool] = {
+        "--upload": options.upload,
+        "--wheels": options.wheels,
+        "--comparison": options.comparison,
+        "--near-sources": options.near_sources,
+        "--only-tuned": options.only_tuned,
+        "--dependencies": options.dependencies,
+        "--stock-wheel": options.stock_wheel,
+        "--reindex": options.reindex,
+        "--variants": options.variants,
+        "--renew": options.renew,
+    }
+    changes = {
+        "--yank": options.yank,
+        "--quarantine": options.quarantine,
+        "--restore": options.restore,
+    }
+    for change, names in changes.items():
+        for other, value in others.items():
+            yield other, value, change, names
+    for other, value in others.items():
+        if other != "--renew":
+            yield other, value, "--renew", "--renew" if options.renew else ""
 
 
 def _parse_path(text: str, option: str) -> Path | None:
@@ -251,9 +381,52 @@ def _fetch_stock(
     return tuple(by_name.values())
 
 
+def check_served_index(
+    options: CheckIndexOptions, *, as_json: bool
+) -> tuple[check_index.CheckedIndex, str]:
+    """Check a signed index; return the result as a record and as text."""
+    trusted = read_public_keys(options.trust)
+    if not trusted:
+        raise UsageError("--trust is missing", hint="Pass the public key of the index's publisher")
+    target = _find_target(options.arch)
+    with open_reader(options.at) as reader:
+        checked = check_index.check_index(
+            reader,
+            trusted,
+            target=target.name,
+            now=datetime.now(UTC),
+            history=settings.paths().indexes,
+        )
+    return checked, format_json(checked) if as_json else check_index.describe(checked)
+
+
+def check_environment(
+    options: CheckInstalledOptions, *, as_json: bool
+) -> tuple[tuple[check_installed.CheckedWheel, ...], str]:
+    """Compare the installed TensorFlow with an index; return the result as records and as text."""
+    trusted = read_public_keys(options.trust)
+    target = _find_target(options.arch)
+    python = check_installed.find_python(options.environment)
+    with open_reader(options.at) as reader:
+        if trusted:
+            now, history = datetime.now(UTC), settings.paths().indexes
+            signed, _ = read_catalog(reader, trusted, now=now, history=history)
+        else:
+            signed = catalog.parse(reader.read(catalog.KEY), reader.where)
+        base = reader.where if "://" in reader.where else Path(reader.where).as_uri()
+    checked = tuple(
+        check_installed.check_wheel(installed, signed.entries, target, base)
+        for installed in check_installed.read_installed(python)
+    )
+    text = format_json({"wheels": checked}) if as_json else check_installed.describe(checked)
+    return checked, text
+
+
+def _find_target(arch: str) -> Target:
+    return parse_target(arch) if arch else match_cpu(read_cpu()).best
+
+
 def describe_install(options: SnippetOptions, *, as_json: bool) -> str:
     """Return the commands for pip and uv that install from an index, or JSON."""
-    if not options.at:
-        raise UsageError("--at is missing", hint="Pass the folder or the address of the index")
     resolved = snippet.resolve_snippet(options)
     return format_json(resolved) if as_json else snippet.describe(resolved)

@@ -27,7 +27,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_pem_public_key,
 )
-from securesystemslib.signer import CryptoSigner, Signer, SSlibKey
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import CryptoSigner, Signature, Signer, SSlibKey
 
 from tfcore.errors import UsageError
 from tfcore.settings import expand_paths
@@ -98,6 +100,16 @@ def create_verifier(key: PublicKey) -> SSlibKey:
     if not isinstance(loaded, Ed25519PublicKey) or _create_public_key(loaded) != key:
         raise ValueError(f"the id of key {key.id} does not match its PEM")
     return SSlibKey.from_crypto(loaded, keyid=key.id)
+
+
+def is_signed(payload: bytes, kind: str, signature: bytes, key: PublicKey) -> bool:
+    """Return whether the key made this DSSE signature of a payload of this type."""
+    signed = Envelope(payload, kind, {key.id: Signature(key.id, signature.hex())})
+    try:
+        signed.verify([create_verifier(key)], 1)
+    except VerificationError:
+        return False
+    return True
 
 
 def _read_public(path: Path) -> PublicKey:

@@ -24,7 +24,7 @@ from tfcore.errors import PublishError
 from tfcore.records import format_json
 from tfwheels import catalog
 from tfwheels.catalog import CatalogFile
-from tfwheels.entry import Entry, WheelKind, read_metadata, require_checked
+from tfwheels.entry import Entry, WheelKind, WithdrawalKind, read_metadata, require_checked
 from tfwheels.layout import (
     METADATA,
     VARIANTS,
@@ -39,6 +39,7 @@ from tfwheels.layout import (
 from tfwheels.pages import (
     build_provenance_links,
     create_file,
+    describe_withdrawal,
     list_caveats,
     prefix_keys,
     render_project_list,
@@ -117,6 +118,22 @@ def publish_variants(
             _require_free(sources, old)
             if _write_tree(_merge_variants(old.variants, fresh), old, current, store):
                 return tuple(sources)
+    raise create_busy_error(store)
+
+
+def renew_variants(store: Store) -> None:
+    """Rebuild the pages of variants, if there are any, after wheels were withdrawn or restored.
+
+    Raises PublishError, RecordError, BusyError, DiskError.
+    """
+    if store.read(KEY) is None:
+        return
+    with store.lock():
+        for _ in range(TRIES):
+            current = store.read(KEY)
+            old = _CATALOG.parse(current, store.where)
+            if _write_tree(old.variants, old, current, store):
+                return
     raise create_busy_error(store)
 
 
@@ -216,8 +233,9 @@ def _write_tree(
 
     As in publish, a written page always gives a new revision.
     """
-    plain = [entry for entry in _read_index(store) if entry.kind is not WheelKind.TUNED]
-    tree = render(plain, [variant.entry for variant in variants])
+    entries = {entry.file: entry for entry in _read_index(store)}
+    plain = [entry for entry in entries.values() if entry.kind is not WheelKind.TUNED]
+    tree = render(plain, [_copy_withdrawal(variant, entries) for variant in variants])
     for key, data in tree.meanings.items():
         store.put_new(key, data, compute_digest(data).sha256)
     changed = frozenset(store.find_differing(tree.pages))
@@ -228,22 +246,37 @@ def _write_tree(
     return store.swap(KEY, format_json(new).encode(), current)
 
 
+def _copy_withdrawal(variant: Variant, index: Mapping[str, Entry]) -> Entry:
+    """Return the entry of a variant, withdrawn if the tuned wheel is."""
+    source = index.get(variant.source)
+    return dataclasses.replace(variant.entry, withdrawal=source.withdrawal if source else None)
+
+
 def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> VariantTree:
-    """Render the page of every project, with the wheels in the index's pool and the variants."""
+    """Render the page of every project, with the wheels in the index's pool and the variants.
+
+    Quarantined wheels are on no page; a note says why.
+    """
     files: dict[str, list[File]] = defaultdict(list)
     versions: dict[str, set[str]] = defaultdict(set)
     notes: dict[str, tuple[str, ...]] = defaultdict(tuple)
     releases: dict[tuple[str, str], list[str]] = defaultdict(list)
     signed: dict[str, dict[str, str]] = defaultdict(dict)
     for entry in plain:
+        listed = files[entry.name]
+        if _is_quarantined(entry):
+            notes[entry.name] += (describe_withdrawal(entry),)
+            continue
         key = build_pool_key(entry.name, entry.file)
-        files[entry.name].append(create_file(entry, key, build_variants_folder(entry.name)))
+        listed.append(create_file(entry, key, build_variants_folder(entry.name)))
         versions[entry.name].add(entry.version)
         signed[entry.name] |= build_provenance_links((entry,), build_variants_folder(entry.name))
     for entry in variants:
-        files[entry.name].append(
-            create_file(entry, _build_key(entry), build_variants_folder(entry.name))
-        )
+        listed = files[entry.name]
+        if _is_quarantined(entry):
+            notes[entry.name] += (describe_withdrawal(entry),)
+            continue
+        listed.append(create_file(entry, _build_key(entry), build_variants_folder(entry.name)))
         notes[entry.name] += list_caveats(entry)
         versions[entry.name].add(entry.version)
         releases[entry.name, format_index_name(entry.file)].append(entry.file)
@@ -254,11 +287,15 @@ def render(plain: Iterable[Entry], variants: Iterable[Entry]) -> VariantTree:
         meanings[key] = data
         files[name].append(_create_meaning_file(key, data, build_variants_folder(name)))
     pages = prefix_keys(build_variants_folder(), render_project_list(files))
-    for name, listed in files.items():
-        ordered = sorted(listed, key=lambda page_file: page_file.filename)
+    for name, shown in files.items():
+        ordered = sorted(shown, key=lambda page_file: page_file.filename)
         page = render_project_page(name, ordered, versions[name], notes[name], signed[name])
         pages |= prefix_keys(build_variants_folder(name), page)
     return VariantTree(meanings=meanings, pages={key: text.encode() for key, text in pages.items()})
+
+
+def _is_quarantined(entry: Entry) -> bool:
+    return entry.withdrawal is not None and entry.withdrawal.kind is WithdrawalKind.QUARANTINED
 
 
 def _create_meaning_file(key: str, data: bytes, folder: str) -> File:

@@ -7,6 +7,7 @@ reserves names with a leading underscore for the index).
 
 from __future__ import annotations
 
+import dataclasses
 import html
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ from simple_repository.serializer import SerializerHtmlV1, SerializerJsonV1
 from tfcore.cpus.targets import Target
 from tfcore.errors import PublishError
 from tfcore.records import convert_record
-from tfwheels.entry import Entry, WheelKind
+from tfwheels.entry import Entry, WheelKind, WithdrawalKind
 from tfwheels.layout import (
     HTML,
     JSON,
@@ -39,8 +40,9 @@ from tfwheels.layout import (
     build_provenance_key,
     parse_page_key,
 )
-from tfwheels.provenance_links import API, add_provenance
+from tfwheels.page_fields import PROVENANCE_API, add_provenance, add_quarantine
 from tfwheels.wheel_choice import (
+    can_serve,
     choose_best,
     explain_absence,
     group_rivals,
@@ -65,7 +67,15 @@ class _SortedSet(frozenset[Member_co]):
 
 
 class _HtmlSerializer(SerializerHtmlV1):
-    """A serializer that writes the notes of a project's page after its links."""
+    """A serializer that writes the notes of a project's page after its links.
+
+    It also escapes why a wheel was yanked.
+    """
+
+    def _serialize_file(self, file: File) -> str:
+        if isinstance(file.yanked, str):
+            file = dataclasses.replace(file, yanked=_escape(file.yanked))
+        return super()._serialize_file(file)
 
     def serialize_project_page(self, page: ProjectDetail) -> str:
         notes = page.private_metadata.get(_NOTES)
@@ -93,11 +103,19 @@ class _Project:
     contests: tuple[tuple[Entry, ...], ...]
 
     def list_wheels(self, target: Target) -> tuple[Entry, ...]:
-        """Return the wheels that the target's page lists, in the order of file names."""
+        """Return the wheels that the target's page lists, in the order of file names.
+
+        Yanked wheels are listed beside those that are chosen.
+        """
         choices = (choose_best(contest, target) for contest in self.contests)
         chosen = [choice.entry for choice in choices if choice is not None]
-        plain = [entry for entry in self.plain if is_for_family(entry, target.family)]
-        return tuple(sorted((*plain, *chosen), key=lambda entry: entry.file))
+        plain = [
+            entry
+            for entry in self.plain
+            if is_for_family(entry, target.family) and entry.withdrawal is None
+        ]
+        yanked = self._list_withdrawn(target, WithdrawalKind.YANKED)
+        return tuple(sorted((*plain, *chosen, *yanked), key=lambda entry: entry.file))
 
     def list_notes(self, target: Target) -> tuple[str, ...]:
         """Return the reason why the target's page lists only full builds, if it does."""
@@ -108,6 +126,20 @@ class _Project:
             else ""
         )
         return (reason,) if reason else ()
+
+    def list_quarantined(self, target: Target) -> tuple[Entry, ...]:
+        """Return the wheels that the target's page could list if they were not quarantined."""
+        return tuple(self._list_withdrawn(target, WithdrawalKind.QUARANTINED))
+
+    def _list_withdrawn(self, target: Target, kind: WithdrawalKind) -> list[Entry]:
+        """Return the withdrawn wheels that the target's page could list, by file name."""
+        everything = (*self.plain, *(entry for contest in self.contests for entry in contest))
+        withdrawn = [
+            entry
+            for entry in everything
+            if entry.withdrawal and entry.withdrawal.kind is kind and can_serve(entry, target)
+        ]
+        return sorted(withdrawn, key=lambda entry: entry.file)
 
 
 def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, bytes]:
@@ -122,7 +154,11 @@ def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, byt
     pages = {build_folder_key() + HTML: _render_targets_page(targets)}
     for target in targets:
         shown = {
-            project.name: (project.list_wheels(target), project.list_notes(target))
+            project.name: (
+                project.list_wheels(target),
+                project.list_notes(target),
+                project.list_quarantined(target),
+            )
             for project in projects
         }
         # Write a page with notes but no files: without a page, uv queries its next index.
@@ -134,6 +170,13 @@ def render(entries: Iterable[Entry], family: str | None = None) -> dict[str, byt
                 rendered[name, content] = _render_entries(folder, name, *content)
             pages |= prefix_keys(folder, rendered[name, content])
     return {key: text.encode() for key, text in pages.items()}
+
+
+def list_page(entries: Iterable[Entry], target: Target) -> tuple[Entry, ...]:
+    """Return the wheels of one project that the target's page lists."""
+    return tuple(
+        entry for project in _group_projects(entries) for entry in project.list_wheels(target)
+    )
 
 
 def render_removed(
@@ -189,21 +232,28 @@ def _index_entries(entries: Iterable[Entry]) -> Mapping[str, Entry]:
 
 
 def _render_entries(
-    folder: str, name: str, entries: tuple[Entry, ...], notes: tuple[str, ...]
+    folder: str,
+    name: str,
+    entries: tuple[Entry, ...],
+    notes: tuple[str, ...],
+    quarantined: tuple[Entry, ...],
 ) -> dict[str, str]:
     """Render the page of one project.
 
-    All links are relative, so it is the same for all targets that list the same files.
+    All links are relative, so it is the same for all targets that list the same files. A page
+    without files because all are quarantined has this status (PEP 792).
     """
-    refuse_ambiguous(folder, (entry.file for entry in entries))
+    refuse_ambiguous(folder, (entry.file for entry in entries if entry.withdrawal is None))
     files = [
         create_file(entry, build_pool_key(entry.name, entry.file), folder) for entry in entries
     ]
-    notes = (*notes, *(note for entry in entries for note in list_caveats(entry)))
+    removed = [describe_withdrawal(entry) for entry in quarantined]
+    notes = (*notes, *removed, *(note for entry in entries for note in list_caveats(entry)))
     versions = (entry.version for entry in entries)
-    return render_project_page(
+    page = render_project_page(
         name, files, versions, notes, build_provenance_links(entries, folder)
     )
+    return add_quarantine(page, removed[0]) if removed and not entries else page
 
 
 # ---- parts of a page ----
@@ -221,7 +271,7 @@ def render_project_page(
     `provenances` maps the file names of wheels to links.
     """
     page = ProjectDetail(
-        meta=Meta(API) if provenances else _META,
+        meta=Meta(PROVENANCE_API) if provenances else _META,
         name=name,
         files=tuple(files),
         versions=_SortedSet(versions),
@@ -252,6 +302,11 @@ def render_project_list(names: Iterable[str]) -> dict[str, str]:
     }
 
 
+def describe_withdrawal(entry: Entry) -> str:
+    """Return a line about a withdrawn wheel; empty for another one."""
+    return f"{entry.file} is {entry.withdrawal.words}" if entry.withdrawal else ""
+
+
 def list_caveats(entry: Entry) -> tuple[str, ...]:
     """Return the caveats of a wheel for the notes of a page."""
     return tuple(f"{entry.file}: {caveat}" for caveat in entry.caveats)
@@ -265,6 +320,7 @@ def create_file(entry: Entry, key: str, folder: str) -> File:
         hashes={"sha256": entry.sha256},
         requires_python=entry.requires_python or None,
         dist_info_metadata={"sha256": entry.metadata_sha256},
+        yanked=entry.withdrawal.reason if entry.withdrawal else None,
         size=entry.size,
         upload_time=datetime.fromisoformat(entry.published),
         private_metadata=PrivateMetadataMapping.from_any_mapping(_build_private_metadata(entry)),

@@ -16,14 +16,12 @@ from typing import Any
 
 from packageurl import PackageURL
 from securesystemslib.dsse import Envelope
-from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import Signature
 
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfcore.errors import PublishError
 from tfcore.records import format_canonical, format_json, quote_value
 from tfwheels.entry import Entry
-from tfwheels.keys import PublicKey, SigningKey, create_verifier
+from tfwheels.keys import PublicKey, SigningKey, is_signed
 from tfwheels.layout import is_sha256
 
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -165,7 +163,7 @@ def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[Pub
         for signer in signers
     ]
     for statement, signature, signer in pairs:
-        if not _is_valid_signature(statement, signature, signer):
+        if not is_signed(statement, PAYLOAD, signature, signer):
             continue
         fault = _find_fault(statement, file, sha256)
         if not fault:
@@ -217,15 +215,6 @@ def _decode_envelope(attestation: Mapping[str, Any]) -> tuple[bytes, bytes]:
         base64.b64decode(envelope[name], validate=True) for name in ("statement", "signature")
     )
     return statement, signature
-
-
-def _is_valid_signature(statement: bytes, signature: bytes, key: PublicKey) -> bool:
-    signed = Envelope(statement, PAYLOAD, {key.id: Signature(key.id, signature.hex())})
-    try:
-        signed.verify([create_verifier(key)], 1)
-    except VerificationError:
-        return False
-    return True
 
 
 def _find_fault(statement: bytes, file: str, sha256: str) -> str:

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from tfbuild.upstream.download import hash_file
 from tfcore import console
-from tfcore.errors import BusyError, PublishError
+from tfcore.errors import BusyError, PublishError, RecordError, UnverifiedError
 from tfcore.records import format_json
 from tfwheels import catalog, trust
 from tfwheels.catalog import INDEX, Catalog
-from tfwheels.entry import NO_CHECKS, Entry, read_entry, require_checked
+from tfwheels.entry import NO_CHECKS, Entry, Withdrawal, read_entry, require_checked
 from tfwheels.folder import OWN_NAME, require_same
 from tfwheels.gate import Judgement
+from tfwheels.keys import PublicKey
 from tfwheels.layout import (
     SIMPLE,
     Digest,
@@ -33,14 +34,17 @@ from tfwheels.layout import (
     compute_digest,
 )
 from tfwheels.pages import render, render_removed
+from tfwheels.signed_catalog import sign_catalog, verify_catalog
 from tfwheels.store import Store
 from tfwheels.trust import Signing
 from tfwheels.wheel_choice import PageChoice, choose, targets_for
+from tfwheels.withdrawal import NO_CHANGE, WithdrawalChange, apply_change, find_files
 
 MANIFEST = "manifest.json"
 TRIES = 20
 """Largest number of attempts; each failure means that another publisher succeeded."""
 _UNSIGNED = Signing()
+_ADD_KEY = "Add --sign KEY: its catalog needs a new signature after each change"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +55,8 @@ class PublishResult:
     from the pool, and files that it contains. The bytes of the `unread` files were not compared.
     `pages` are the keys of changed pages. `choices` has the wheels that each target's pages list of
     the given versions. `signers` has the id of the key that signed each given file;
-    empty if unsigned.
+    empty if unsigned. `withdrawals` has the new state of the wheels that were withdrawn, and None
+    for those that were restored.
     """
 
     added: tuple[str, ...]
@@ -61,6 +66,7 @@ class PublishResult:
     pages: tuple[str, ...]
     choices: Mapping[str, tuple[PageChoice, ...]]
     signers: Mapping[str, str] = field(default_factory=dict)
+    withdrawals: Mapping[str, Withdrawal | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,14 +101,18 @@ def publish(
     family: str | None = None,
     signing: Signing = _UNSIGNED,
     reindex: bool = False,
+    change: WithdrawalChange = NO_CHANGE,
+    renew: bool = False,
     dry_run: bool = False,
 ) -> PublishResult:
-    """Add wheels to the index and rebuild its pages.
+    """Add wheels to the index, withdraw or restore others by `change`, and rebuild its pages.
 
     The pages are those of `family`, or of all families with wheels. `judgements` has the gate
     results by the wheel's SHA-256, `now` is ISO 8601 in UTC, `checked` has the SHA-256 that wheels
-    had when they were checked. `reindex` reads the pool instead of the catalog, needs no wheels,
-    and empties pages of packages and targets that the index no longer has. Raises PublishError,
+    had when they were checked. In an index with trusted signers, the key of `signing` signs the
+    catalog; `renew` signs it again although nothing changed. `reindex` reads the pool instead of
+    the catalog, needs no wheels, and empties pages of packages and targets that the index no longer
+    has. Raises UsageError for a `change` of a wheel that the index does not have, PublishError,
     also if the pool has other bytes of a wheel or a wheel lacks a required signature, ChecksumError
     for a wheel that changed after it was checked, WheelError, RecordError, BusyError, DiskError.
     """
@@ -117,29 +127,38 @@ def publish(
         for _ in range(TRIES):
             current = store.read(catalog.KEY) if reindex else INDEX.start(store, dry_run=dry_run)
             old = (
-                catalog.reindex_pool(store, current)
+                _read_pool(store, current, signing.trusted)
                 if reindex
                 else catalog.parse(current, store.where)
             )
             entries = catalog.merge_entries(
                 old.entries, (candidate.entry for candidate in candidates)
             )
+            named = find_files(entries, change, store.where)
+            entries = apply_change(entries, named, change, now)
             needed = trust.resolve_signing(signing, store).trusted
             trust.require_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
+            if needed and not reindex and (signing.key or old.signature) and old.entries:
+                verify_catalog(current, needed, store.where)
             pages = render(entries, family)
             if reindex and family is None:
                 pages |= _empty_removed(pages, store)
             changed = store.find_differing(pages)
             begins = pool is None
             pool = pool or _inspect_pool(candidates, old.entries, store)
-            outcome = _summarize(candidates, old.entries, entries, changed, pool, family)
+            outcome = _summarize(candidates, old.entries, entries, named, changed, pool, family)
             if dry_run:
                 return outcome
+            if old.signature and not signing.key and (changed or entries != old.entries):
+                raise PublishError(f"{store.where} is signed", hint=_ADD_KEY)
             if begins:
                 trust.save_trusted(signing, store)
                 _store_missing(candidates, pool, store)
-            write_pages(pages, changed, _list_pooled(entries, store), MANIFEST, store)
-            if _write_catalog(entries, old, changed, current, store):
+            manifest = write_pages(pages, changed, _list_pooled(entries, store), MANIFEST, store)
+            new = Catalog(revision=old.revision + 1, entries=entries)
+            if needed and signing.key:
+                new = sign_catalog(new, signing.key, manifest=manifest, now=now)
+            if _write_catalog(new, old, changed, current, store, renew=renew):
                 return outcome
     raise create_busy_error(store)
 
@@ -243,8 +262,8 @@ def write_pages(
     pooled: Mapping[str, Digest],
     manifest_key: str,
     store: Store,
-) -> None:
-    """Write the changed pages, then the manifest.
+) -> str:
+    """Write the changed pages, then the manifest; return the SHA-256 of the manifest.
 
     Pages that link to others come last. The manifest lists all pages and all files of the pool.
     """
@@ -262,6 +281,24 @@ def write_pages(
     record = format_json({"schema": 1, "objects": objects}).encode()
     if store.find_differing({manifest_key: record}):
         store.put(manifest_key, record)
+    return compute_digest(record).sha256
+
+
+def _read_pool(store: Store, current: bytes | None, trusted: Sequence[PublicKey]) -> Catalog:
+    """Build the catalog from the wheels in the pool.
+
+    In a signed index, fields that only the catalog has are copied only if it is signed.
+    """
+    if trusted:
+        try:
+            verify_catalog(current, trusted, store.where)
+        except (UnverifiedError, RecordError) as error:
+            console.warn(
+                f"{error.message}. Times of publication, and whether wheels were yanked or "
+                "quarantined, are lost: yank and quarantine such wheels again"
+            )
+            current = None
+    return catalog.reindex_pool(store, current)
 
 
 def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
@@ -290,20 +327,24 @@ def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
 
 
 def _write_catalog(
-    entries: tuple[Entry, ...],
+    new: Catalog,
     old: Catalog,
     changed: Sequence[str],
     current: bytes | None,
     store: Store,
+    *,
+    renew: bool,
 ) -> bool:
     """Write the catalog, unless nothing changed; return False if another publisher was faster.
+
+    With `renew`, or without a signature so far, a signed catalog is always written.
 
     A written page always gives a new revision, even with the same entries. It shows another
     publisher that has already checked the pages that it must check them again.
     """
-    if current is not None and entries == old.entries and not changed and old.to_bytes() == current:
+    same = new.entries == old.entries and not changed and old.to_bytes() == current
+    if same and not (new.signature and (renew or old.signature is None)):
         return True
-    new = Catalog(revision=old.revision + 1, entries=entries)
     return store.swap(catalog.KEY, new.to_bytes(), current)
 
 
@@ -311,13 +352,15 @@ def _summarize(
     candidates: Sequence[_Candidate],
     known: Iterable[Entry],
     entries: Sequence[Entry],
+    named: frozenset[str],
     changed: tuple[str, ...],
     pool: _PoolState,
     family: str | None,
 ) -> PublishResult:
     known_files = {entry.file for entry in known}
     requested = {candidate.entry.file: candidate.entry for candidate in candidates}
-    versions = {(entry.name, entry.public) for entry in requested.values()}
+    concerned = requested.keys() | named
+    versions = {(entry.name, entry.public) for entry in entries if entry.file in concerned}
     rivals = [entry for entry in entries if (entry.name, entry.public) in versions]
     return PublishResult(
         added=tuple(file for file in requested if file not in known_files),
@@ -331,6 +374,7 @@ def _summarize(
             for entry in entries
             if entry.file in requested
         },
+        withdrawals={entry.file: entry.withdrawal for entry in entries if entry.file in named},
     )
 
 

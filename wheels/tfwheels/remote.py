@@ -159,6 +159,14 @@ class Index:
         return line.replace(password, "***") if password else line
 
 
+def read_body(answer: requests.Response, address: str) -> bytes:
+    """Read the body of a response, at most 32 MiB. Raises PublishError."""
+    try:
+        return _read_body(answer)
+    except ValueError as error:
+        raise PublishError(f"cannot read {address}: {error}") from error
+
+
 def _read_body(answer: requests.Response) -> bytes:
     """Read the body of a response.
 

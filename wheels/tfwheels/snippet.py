@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,24 +27,26 @@ from simple_repository.parser import parse_json_project_page
 
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import lock_files, releases
+from tfcore import settings
 from tfcore.cpus.cpu import read_cpu
-from tfcore.cpus.targets import match_cpu, parse_target
+from tfcore.cpus.targets import Target, match_cpu, parse_target
 from tfcore.errors import HostError, PublishError, UsageError, WheelError
-from tfcore.settings import expand_home
 from tfwheels import check_wheel
 from tfwheels.commands import SnippetOptions
 from tfwheels.dependencies import PinnedPackage, parse_lock
-from tfwheels.folder import Folder
+from tfwheels.entry import Entry
 from tfwheels.keys import PublicKey, read_public_keys
 from tfwheels.layout import JSON, PROVENANCE, build_folder_key, build_pool_key, is_sha256
+from tfwheels.pages import list_page
 from tfwheels.provenance import verify_provenance
+from tfwheels.reader import IndexReader, find_folder, open_reader, parse_address
 from tfwheels.remote import Credentials, check_url, is_localhost, open_index
+from tfwheels.signed_catalog import read_catalog
 from tfwheels.wheel_choice import explain_absence, find_missing_features
 
 _ONE_INDEX = "PIP_CONFIG_FILE=/dev/null pip --isolated --disable-pip-version-check install"
 """pip without its settings, because they may name other indexes."""
 _BY_HASH = "pip install --require-hashes --no-deps"
-_PLAIN_URL = re.compile(r"[A-Za-z0-9:/.%_~+\[\]-]+")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._+!-]+")
 _NAME = "tensorwright"
 _PROGRAM, _PEM = "check_wheel.py", "publisher.pem"
@@ -113,10 +117,10 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
     """
     trusted = read_public_keys(options.trust)
     target = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
-    folder = expand_home(options.at, "--at") if "://" not in options.at else None
+    folder = find_folder(options.at)
     newest = releases.list_kernel_releases()[-1]
     query = Query(
-        base=_resolve_base(options.at, folder),
+        base=parse_address(options.at) if folder is None else folder.resolve().as_uri(),
         target=target.name,
         package=canonicalize_name(
             options.package or releases.choose_cpu_package(newest, target.family)
@@ -124,24 +128,56 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
         version=options.version,
         python=options.python,
     )
+    if not trusted:
+        return _resolve_version(query, functools.partial(_read_pages, query, folder))
+    with open_reader(options.at) as reader:
+        now, history = datetime.now(UTC), settings.paths().indexes
+        signed, _ = read_catalog(reader, trusted, now=now, history=history)
+        snippet = _resolve_version(query, functools.partial(_list_signed, signed.entries, target))
+        return _add_check(snippet, query, reader, trusted)
+
+
+def _resolve_version(
+    query: Query, read_pages: Callable[[Sequence[str]], Mapping[str, Sequence[ListedWheel]]]
+) -> Snippet:
+    """Return the commands for the query, whose version may be empty.
+
+    `read_pages` returns the wheels that the target's pages of these projects list.
+    """
     if not query.version:
-        wheels = _read_pages(query, folder, [query.package]).get(query.package, ())
+        wheels = read_pages([query.package]).get(query.package, ())
         query = dataclasses.replace(query, version=_find_newest(query, wheels))
     lock, needs = _find_lock(query)
-    listed = _read_pages(query, folder, [query.package, *(need.exact.name for need in needs)])
-    snippet = make_snippet(query, listed, needs, lock)
-    return _add_check(snippet, query, folder, trusted) if trusted else snippet
+    listed = read_pages([query.package, *(need.exact.name for need in needs)])
+    return make_snippet(query, listed, needs, lock)
+
+
+def _list_signed(
+    entries: Sequence[Entry], target: Target, projects: Iterable[str]
+) -> dict[str, tuple[ListedWheel, ...]]:
+    """Return the wheels that the target's pages list, from a verified catalog.
+
+    So a changed page has no effect.
+    """
+    return {
+        name: tuple(
+            ListedWheel(file=entry.file, sha256=entry.sha256)
+            for entry in list_page([entry for entry in entries if entry.name == name], target)
+            if entry.withdrawal is None
+        )
+        for name in projects
+    }
 
 
 def _add_check(
-    snippet: Snippet, query: Query, folder: Path | None, trusted: Sequence[PublicKey]
+    snippet: Snippet, query: Query, reader: IndexReader, trusted: Sequence[PublicKey]
 ) -> Snippet:
     """Add the lines that verify the wheel to a snippet.
 
     Raises PublishError if no trusted signer signed it.
     """
     key = build_pool_key(query.package, snippet.file)
-    data = _read_file(query, folder, key + PROVENANCE)
+    data = reader.read(key + PROVENANCE)
     if data is None:
         raise PublishError(f"{snippet.file} is unsigned: {query.base} has no {key}{PROVENANCE}")
     signer_id = verify_provenance(data, snippet.file, snippet.sha256, trusted)
@@ -152,14 +188,6 @@ def _add_check(
         checks_with=_CHECKS_WITH,
         check=tuple(_format_check(snippet, f"{query.base}/{quote(key)}", signer)),
     )
-
-
-def _read_file(query: Query, folder: Path | None, key: str) -> bytes | None:
-    if folder is not None:
-        return Folder(root=folder).read(key)
-    with open_index(query.base, query.page, Credentials()) as index:
-        response = index.get(f"{query.base}/{quote(key)}")
-        return response.content if response is not None else None
 
 
 def _format_check(snippet: Snippet, url: str, signer: PublicKey) -> Iterator[str]:
@@ -362,21 +390,6 @@ def _list_notes(
     parts = check_url(query.base, "--at") if query.base.startswith("http") else None
     if parts and parts.scheme == "http" and not is_localhost(parts):
         yield "pip refuses http:// on another machine: serve the index over https://"
-
-
-def _resolve_base(at: str, folder: Path | None) -> str:
-    """Return the address without a slash at its end.
-
-    Raises UsageError for characters that a shell would change, and for a folder without an index.
-    """
-    if folder is not None:
-        if not (folder / build_folder_key()).is_dir():
-            raise UsageError(f"{at} is not an index: it has no folder {build_folder_key()}")
-        return folder.resolve().as_uri()
-    check_url(at, "--at")
-    if not _PLAIN_URL.fullmatch(at):
-        raise UsageError("--at contains characters that a shell would change")
-    return at.rstrip("/")
 
 
 def _find_lock(query: Query) -> tuple[str, tuple[PinnedPackage, ...]]:

@@ -15,7 +15,7 @@ from tfcore.cpus.cpu import Cpu
 from tfcore.cpus.targets import match_cpu, parse_target
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.catalog import add_judgement
-from tfwheels.entry import Entry, TargetVerdict, WheelKind
+from tfwheels.entry import Entry, TargetVerdict, WheelKind, Withdrawal
 from tfwheels.publish import PublishResult
 from tfwheels.upload import Upload, UploadState
 from tfwheels.wheel_choice import (
@@ -33,13 +33,7 @@ _TARGETS = 60
 
 def describe(published: PublishResult, candidates: Candidates, where: str, *, dry_run: bool) -> str:
     """Summarize the result in a line, then list each wheel's targets and verdicts."""
-    be, change = ("would be ", "would be written") if dry_run else ("", "written")
-    restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
-    head = (
-        f"{where}: {format_count(len(published.added), 'wheel')} {be}added, {restored}"
-        f"{len(published.present)} already there, {format_count(len(published.pages), 'page')} "
-        f"{change}"
-    )
+    head = _describe_change(published, where, dry_run=dry_run)
     reached = _group_targets(published.choices)
     rows = [
         (format_title(entry), format_verdicts(entry), textwrap.fill(" ".join(targets), _TARGETS))
@@ -58,12 +52,26 @@ def describe(published: PublishResult, candidates: Candidates, where: str, *, dr
     table = f"\n{format_grid(('wheel', 'verdict', 'targets'), rows)}" if rows else ""
     shown = _list_entries(published, candidates)
     lines = (
+        *_describe_withdrawals(published.withdrawals),
         *_describe_lacking(published.choices),
         *_describe_caveats(shown),
         *_describe_unread(published, where),
         *_describe_signed(published.signers),
     )
     return f"{head}\n{table}" + ("\n" if lines else "") + "".join(f"{line}\n" for line in lines)
+
+
+def _describe_change(published: PublishResult, where: str, *, dry_run: bool) -> str:
+    be, change = ("would be ", "would be written") if dry_run else ("", "written")
+    pages = f"{format_count(len(published.pages), 'page')} {change}"
+    if published.withdrawals:
+        wheels = format_count(len(published.withdrawals), "wheel")
+        return f"{where}: {wheels} {be}changed, {pages}"
+    restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
+    return (
+        f"{where}: {format_count(len(published.added), 'wheel')} {be}added, {restored}"
+        f"{len(published.present)} already there, {pages}"
+    )
 
 
 def build_fields(
@@ -79,6 +87,7 @@ def build_fields(
         "unread": published.unread,
         "pages": published.pages,
         "signers": published.signers,
+        "withdrawals": published.withdrawals,
         "choices": {
             name: [
                 {
@@ -184,6 +193,11 @@ def format_verdicts(entry: Entry, verdicts: Iterable[TargetVerdict] | None = Non
 def _format_verdict(verdict: TargetVerdict) -> str:
     figures = f"{verdict.speedup:.3f}x ({verdict.low:.3f} to {verdict.high:.3f})"
     return f"{verdict.verdict}, {figures} on {verdict.cpu}"
+
+
+def _describe_withdrawals(withdrawals: Mapping[str, Withdrawal | None]) -> Iterator[str]:
+    for file, withdrawal in withdrawals.items():
+        yield f"{file} is {withdrawal.words if withdrawal else 'not withdrawn'}"
 
 
 def _describe_signed(signers: Mapping[str, str]) -> Iterator[str]:

@@ -8,6 +8,7 @@ an illegal instruction.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import re
@@ -96,10 +97,15 @@ def _group_overlapping(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
 def choose_best(contest: tuple[Entry, ...], target: Target) -> PageChoice | None:
     """Return the best tuned wheel that fits the target, else the stock wheel, else None.
 
-    The rank of a wheel depends only on the wheel and the target, and no two wheels have the same
-    rank. So neither the order of the wheels nor a rejected wheel affects the choice.
+    Withdrawn wheels are not chosen. The rank of a wheel depends only on the wheel and the target,
+    and no two wheels have the same rank. So neither the order of the wheels nor a rejected wheel
+    affects the choice.
     """
-    usable = [entry for entry in contest if is_for_family(entry, target.family)]
+    usable = [
+        entry
+        for entry in contest
+        if is_for_family(entry, target.family) and entry.withdrawal is None
+    ]
     fitting = [entry for entry in usable if _find_library(entry, target)]
     stock = [
         wheel
@@ -115,6 +121,13 @@ def choose_best(contest: tuple[Entry, ...], target: Target) -> PageChoice | None
         library=library.spec if library else "",
         rivals=tuple(entry for entry in contest if entry != best),
     )
+
+
+def can_serve(entry: Entry, target: Target) -> bool:
+    """Return whether the target's page could list the wheel if it had no rivals."""
+    if entry.kind is WheelKind.PLAIN:
+        return is_for_family(entry, target.family)
+    return choose_best((dataclasses.replace(entry, withdrawal=None),), target) is not None
 
 
 def is_for_family(entry: Entry, family: str) -> bool:
@@ -279,6 +292,8 @@ def _explain_chosen(choice: PageChoice, target: Target) -> str:
 def _explain_rejected(rival: Entry, choice: PageChoice, target: Target) -> str:
     if not is_for_family(rival, target.family):
         return f"it is not for {target.family}"
+    if rival.withdrawal is not None:
+        return f"it is {rival.withdrawal.words}"
     if not rival.whole and find_missing_features(target):
         lacks = ", ".join(find_missing_features(target))
         return f"{target.name} lacks {lacks}, which its stock code needs"
