@@ -542,11 +542,11 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
     "a member with a comment": (plain_member(comment=b"evil"), "has a comment"),
     "a member with a second name": (
         plain_member(extra=struct.pack("<HHBI8s", 0x7075, 13, 1, 0, b"evil.pth")),
-        "extra fields",
+        "second path",
     ),
     "a member with a second size": (
         plain_member(extra=struct.pack("<HHQQ", 1, 16, 7, 7)),
-        "extra fields",
+        "contradict its Zip64 field",
     ),
     "a directory that is elsewhere for some": (
         bytes_changed(lambda data: _shifted(data, 8)),
@@ -560,9 +560,9 @@ DOCTORED: Mapping[str, tuple[Doctor, str]] = {
         bytes_changed(lambda data: _flagged(data, 1)),
         "encrypted",
     ),
-    "a header with another name": (renamed_inside, "different name|RECORD|damaged"),
+    "a header with another name": (renamed_inside, "another name"),
     "a member that no directory names": (unlisted, "no member"),
-    "bytes before": (bytes_changed(lambda data: b"#!/bin/sh\nevil\n" + data), "no member"),
+    "bytes before": (bytes_changed(lambda data: b"#!/bin/sh\nevil\n" + data), "does not end where"),
     "bytes behind": (bytes_changed(lambda data: data + b"evil"), "extra bytes|not a valid wheel"),
     "a comment": (commented, "extra bytes|not a valid wheel"),
     "half a wheel": (bytes_changed(lambda data: data[: len(data) // 2]), "not a valid wheel"),

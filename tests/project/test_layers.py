@@ -49,6 +49,7 @@ TFBUILD = {
     ),
     "binaries": ("elf", "image", "instructions", "census"),
     "packing": (
+        "zip_structure",
         "wheel",
         "file_differences",
         "repack",

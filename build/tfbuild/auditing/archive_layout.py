@@ -1,9 +1,8 @@
-"""Check that all programs read the same members from a tuned wheel.
+"""Check that a tuned wheel is packed as `repack` packs it.
 
-Installers read a zip file in different ways: pip reads the directory at its end, others read the
-header before each member, and some read another name from extra fields. So the members of a tuned
-wheel follow each other, each has one name, and there are no bytes before, between or after them.
-Format: PKWARE's APPNOTE.TXT, 4.3.
+`open_wheel` has checked that all programs find the same members. Here, each member also has the
+mode that it has in the stock wheel, and no extra fields, comment or data descriptor. Format:
+PKWARE's APPNOTE.TXT, 4.3.
 """
 
 from __future__ import annotations
@@ -13,22 +12,16 @@ import io
 import stat
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from tfbuild.packing.repack import FILE_MODE
 from tfbuild.packing.wheel import RecordLine, open_wheel, read_member, read_stem
 from tfcore.errors import WheelError
 
-_LOCAL = struct.Struct("<4s2xHH4xIIIHH")  # signature, flags, method, CRC, two sizes, two lengths
-_DIRECTORY = 46  # bytes of an entry without its name, extra fields and comment
-_END = struct.Struct("<4s4HIIH")  # signature, disks, members twice, size, offset, comment
-_LARGE_END = struct.Struct("<4s12x2I4Q")  # the same for Zip64, before its locator
-_LOCATOR = 20
+_HEADER = 30  # bytes of a member's own header without its name and extra fields
 _ZIP64 = 1  # the only extra field that a large member needs
-_IN_EXTRA = 0xFFFFFFFF  # stands for a size in the extra field
 _UTF_8, _SIZES_FOLLOW = 0x800, 0x8  # flags
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _SETTING_IDS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
@@ -62,8 +55,8 @@ def find_problems(wheel: Path, forms: Mapping[str, MemberForm] | None) -> Iterat
 
     Raises WheelError.
     """
-    with open_wheel(wheel) as archive, wheel.open("rb") as file:
-        yield from _find_gaps(archive, file)
+    with open_wheel(wheel) as archive:
+        yield from _find_order_problems(archive.infolist(), archive.start_dir)
         for info in archive.infolist():
             yield from (f"{info.filename} {problem}" for problem in _find_oddities(info))
             if forms is not None:
@@ -73,66 +66,21 @@ def find_problems(wheel: Path, forms: Mapping[str, MemberForm] | None) -> Iterat
     yield from _find_record_problems(wheel)
 
 
-def _find_gaps(archive: zipfile.ZipFile, file: IO[bytes]) -> Iterator[str]:
-    """Yield a line for bytes that belong to no member, and for headers that contradict the
-    directory.
+def _find_order_problems(infos: Sequence[zipfile.ZipInfo], end: int) -> Iterator[str]:
+    """Yield a line for the first member in another order than in the directory, which begins at
+    `end`, or with extra fields in its own header.
 
-    Raises WheelError.
+    `open_wheel` has checked that the members follow each other without gaps.
     """
-    offset = 0
-    for info in archive.infolist():
-        if info.header_offset != offset:
-            yield f"there are bytes before {info.filename} that belong to no member"
+    places = [*(info.header_offset for info in infos[1:]), end]
+    for info, following in zip(infos, places, strict=True):
+        name = info.orig_filename.encode("utf-8" if info.flag_bits & _UTF_8 else "ascii")
+        if following - info.header_offset != _HEADER + len(name) + info.compress_size:
+            yield (
+                f"{info.filename} has extra fields in its own header, or the members have another "
+                "order than the directory"
+            )
             return
-        file.seek(offset)
-        length, problem = _inspect_header(file, info)
-        if problem:
-            yield f"{info.filename} {problem}"
-            return
-        offset += length + info.compress_size
-    directory = sum(
-        _DIRECTORY + len(_encode_name(info)) + len(info.extra) + len(info.comment)
-        for info in archive.infolist()
-    )
-    file.seek(offset + directory)
-    number = len(archive.infolist())
-    if archive.start_dir != offset or not _is_valid_end(file.read(), number, directory, offset):
-        yield "there are extra bytes before or after the zip directory"
-
-
-def _is_valid_end(tail: bytes, number: int, size: int, at: int) -> bool:
-    """Return whether the end records describe the directory exactly, with Zip64 records only for
-    large numbers.
-    """
-    if max(size, at) <= zipfile.ZIP64_LIMIT and number <= zipfile.ZIP_FILECOUNT_LIMIT:
-        return tail == _END.pack(b"PK\x05\x06", 0, 0, number, number, size, at, 0)
-    if len(tail) != _LARGE_END.size + _LOCATOR + _END.size:
-        return False
-    fields = _LARGE_END.unpack_from(tail)
-    return fields == (b"PK\x06\x06", 0, 0, number, number, size, at) and tail.endswith(b"\0\0")
-
-
-def _inspect_header(file: IO[bytes], info: zipfile.ZipInfo) -> tuple[int, str]:
-    """Return the size in bytes of a member's local header, and its problem; empty without one."""
-    fields = _LOCAL.unpack(file.read(_LOCAL.size))
-    signature, flags, method, crc, packed, size, name_length, extra_length = fields
-    name, extra = file.read(name_length), file.read(extra_length)
-    length = _LOCAL.size + name_length + extra_length
-    if signature != b"PK\x03\x04" or name != _encode_name(info):
-        return length, "has a different name in its local header"
-    large = _IN_EXTRA in {packed, size}
-    if _has_foreign_fields(extra, large=large):
-        return length, "has extra fields in its local header"
-    if large:
-        size, packed = struct.unpack_from("<QQ", extra.ljust(20, b"\0"), 4)
-    actual = (flags, method, crc, packed, size)
-    if actual != (info.flag_bits, info.compress_type, info.CRC, info.compress_size, info.file_size):
-        return length, "has different sizes, flags or CRC in its local header"
-    return length, ""
-
-
-def _encode_name(info: zipfile.ZipInfo) -> bytes:
-    return info.orig_filename.encode("utf-8" if info.flag_bits & _UTF_8 else "cp437")
 
 
 def _has_foreign_fields(extra: bytes, *, large: bool) -> bool:
@@ -148,8 +96,6 @@ def _has_foreign_fields(extra: bytes, *, large: bool) -> bool:
 
 
 def _find_oddities(info: zipfile.ZipInfo) -> Iterator[str]:
-    if info.orig_filename != info.filename:
-        yield "has a second name"
     numbers = (info.file_size, info.compress_size, info.header_offset)
     if _has_foreign_fields(info.extra, large=max(numbers) > zipfile.ZIP64_LIMIT):
         yield "has extra fields"

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -237,7 +238,7 @@ def damage_library(wheel: Path) -> None:
 
 def test_a_damaged_member_is_named(stock: Path) -> None:
     damage_library(stock)
-    with pytest.raises(WheelError, match=r"demo_pkg/libdemo\.so\.2 .*CRC-32"):
+    with pytest.raises(WheelError, match=r"demo_pkg/libdemo\.so\.2 .*another size or checksum"):
         verify_record(stock)
     with pytest.raises(WheelError, match="CRC-32"):
         read_member(stock, "demo_pkg/libdemo.so.2")
@@ -479,17 +480,7 @@ def with_extra_fields(path: Path, members: Mapping[str, bytes]) -> None:
             wheel.writestr(info, content)
 
 
-def with_a_prefix(path: Path, members: Mapping[str, bytes]) -> None:
-    """As a self-extracting archive: every offset is off by the length of what stands before."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
-        for name, content in members.items():
-            wheel.writestr(name, content)
-    path.write_bytes(b"#!/bin/sh\n" * 9 + path.read_bytes())
-
-
-@pytest.mark.parametrize(
-    "write", [with_sizes_behind, with_zip64_headers, with_extra_fields, with_a_prefix]
-)
+@pytest.mark.parametrize("write", [with_sizes_behind, with_zip64_headers, with_extra_fields])
 def test_every_kind_of_zip_is_copied_right(
     tmp_path: Path, write: Callable[[Path, Mapping[str, bytes]], None]
 ) -> None:
@@ -544,10 +535,19 @@ SEGMENT = st.text(
 NAME = st.lists(SEGMENT, min_size=1, max_size=3).map(lambda parts: "pkg/" + "/".join(parts))
 
 
+def are_apart(names: Iterable[str]) -> bool:
+    """Whether every file system keeps these files apart, and none is in another."""
+    folded = [unicodedata.normalize("NFC", name).casefold() for name in names]
+    inside = any(one.startswith(f"{other}/") for one in folded for other in folded)
+    return len(set(folded)) == len(folded) and not inside
+
+
 @at_most(60)
 @given(
-    members=st.dictionaries(NAME, st.binary(max_size=300), max_size=6),
-    added=st.dictionaries(NAME.map(lambda name: f"new/{name}"), st.binary(max_size=300)),
+    members=st.dictionaries(NAME, st.binary(max_size=300), max_size=6).filter(are_apart),
+    added=st.dictionaries(NAME.map(lambda name: f"new/{name}"), st.binary(max_size=300)).filter(
+        are_apart
+    ),
 )
 @example(members={'pkg/a,"b"\u2028.py': b"x"}, added={"new/ä ö.so": b"\0" * 300})
 def test_any_names_and_contents_survive(members: dict[str, bytes], added: dict[str, bytes]) -> None:
