@@ -158,6 +158,13 @@ class StartupOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfcheckOptions:
     quick: bool = option(False, "run for a few minutes, to try the command; proves nothing")
+    results: bool = option(
+        False,
+        "instead, search for wrong results: run random programs with the fused ops of a tuned "
+        "wheel, with its other kernels, and in float64",
+    )
+    candidate: str = option("", f"with --results: {_CANDIDATE}")
+    budget: str = option("", "with --results: how long to search; default: 10m")
     out: str = option("", "folder for trials and result; an unfinished check in it is continued")
     seed: str = option("1", _SEED)
 

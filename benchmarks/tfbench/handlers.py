@@ -200,6 +200,12 @@ def _read_effort(compare_options: CompareOptions) -> Effort:
 
 def check_harness(selfcheck_options: SelfcheckOptions, *, as_json: bool) -> tuple[SelfCheck, str]:
     """Run the self-check; return it and its text."""
+    for option, value in (
+        ("--candidate", selfcheck_options.candidate),
+        ("--budget", selfcheck_options.budget),
+    ):
+        if value:
+            raise UsageError(f"{option} needs --results")
     paths = settings.paths()
     trials_folder = (
         Path(selfcheck_options.out)

@@ -83,6 +83,14 @@ def selfcheck(options: SelfcheckOptions, output: Output) -> None:
     """Check that compare is right: stock against itself and against known slowdowns (2 hours)."""
     from tfbench import handlers
 
+    if options.results:
+        from tfbench import result_check
+        from tfbuild.kernelbuild import random_trials
+
+        result, text = result_check.check_results(options, as_json=output.json)
+        print_text(text)
+        random_trials.require_right(result)
+        return
     check, text = handlers.check_harness(options, as_json=output.json)
     print_text(text)
     handlers.require_passed(check)

@@ -1,0 +1,84 @@
+"""Random programs compute with fused ops what they compute with TensorFlow's own kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from tests.builders.compiled_kernels import compiled
+
+from tfbuild.commands import Request
+from tfbuild.kernelbuild.random_trials import FAMILIES, FamilyCount, SearchRequest, search_results
+from tfbuild.tools.environment import Environment
+from tfcore.settings import Paths
+
+pytestmark = pytest.mark.toolchain
+
+UNITS = tuple(f"fused/{name}" for name in ("updates", "loops", "products", "grouped", "chains"))
+FEW, MANY = 34, 250
+"""Programs of each family: 204 in all, and 1500."""
+RARE = 0.3
+"""The smallest share of programs of which something is fused: few of the products, the sizes of
+most of which are small."""
+
+
+@pytest.fixture(scope="module")
+def libraries(paths: Paths) -> tuple[Path, ...]:
+    by_unit = compiled(Request(kernels=",".join(UNITS)), paths)
+    return tuple(by_unit[unit] for unit in UNITS)
+
+
+def searched(
+    arm: Environment,
+    libraries: tuple[Path, ...],
+    folder: Path,
+    *,
+    seed: int,
+    programs: int,
+    **env: str,
+) -> Mapping[str, FamilyCount]:
+    counts = search_results(
+        SearchRequest(
+            python=arm.python,
+            folder=folder,
+            env={**os.environ, **env},
+            seed=seed,
+            seconds=3600,
+            programs=programs,
+            libraries=libraries,
+            threads=2,
+        )
+    )
+    assert {name: (row.found, row.crashed) for name, row in counts.items()} == dict.fromkeys(
+        FAMILIES, ((), ())
+    )
+    return counts
+
+
+@pytest.mark.parametrize("onednn", ["0", "1"])
+def test_two_hundred_programs(
+    onednn: str, stock_arm: Environment, libraries: tuple[Path, ...], tmp_path: Path
+) -> None:
+    """Half of them with oneDNN's operations."""
+    counts = searched(
+        stock_arm,
+        libraries,
+        tmp_path,
+        seed=int(onednn),
+        programs=FEW // 2,
+        TF_ENABLE_ONEDNN_OPTS=onednn,
+    )
+    assert all(row.programs == FEW // 2 for row in counts.values())
+    assert all(row.fused >= RARE * row.programs for row in counts.values())
+
+
+@pytest.mark.slow
+def test_many_programs_with_a_seed_of_today(
+    stock_arm: Environment, libraries: tuple[Path, ...], tmp_path: Path
+) -> None:
+    """What fails can be run again: the seed is the number of the day."""
+    seed = datetime.now(UTC).toordinal()
+    searched(stock_arm, libraries, tmp_path, seed=seed, programs=MANY)

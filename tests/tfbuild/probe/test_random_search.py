@@ -1,0 +1,174 @@
+"""The search for wrong results finds what is wrong, and only that."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from tfbuild.kernelbuild import random_trials
+from tfbuild.kernelbuild.random_trials import (
+    FamilyCount,
+    ResultSearch,
+    SearchRequest,
+    WrongProgram,
+    require_right,
+    search_results,
+)
+from tfbuild.probe import random_programs, random_search
+from tfbuild.probe.choices import Choices
+from tfbuild.probe.fusing import SWITCH, Tensor
+from tfbuild.probe.random_programs import FAMILIES, Family, RandomProgram
+from tfbuild.probe.random_search import SearchTask, compare, search
+from tfbuild.probe.registry import Library
+from tfcore.errors import AgreementError, WorkerError
+
+TF = cast(
+    ModuleType,
+    SimpleNamespace(keras=SimpleNamespace(backend=SimpleNamespace(clear_session=lambda: None))),
+)
+
+
+def states(*values: Any) -> list[list[Any]]:
+    return [[np.asarray(value, "float64")] for value in values]
+
+
+@pytest.mark.parametrize(
+    ("exact", "nudged", "stock", "fused", "is_right"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0], True),
+        ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0 + 1e-6], True),
+        ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0 + 1e-5], False),
+        ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0 + 1e-5], [1.0, 2.0 - 3e-5], True),
+        ([1.0, 2.0], [1.0, 2.0 + 1e-5], [1.0, 2.0], [1.0, 2.0 - 3e-5], True),
+        ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, np.nan], False),
+        ([1.0, np.nan], [1.0, np.nan], [1.0, np.nan], [1.0, np.nan], True),
+        ([1.0, np.nan], [1.0, np.nan], [1.0, np.nan], [1.0, 2.0], False),
+        ([1.0, np.inf], [1.0, np.inf], [1.0, np.inf], [1.0, -np.inf], False),
+        ([1.0, 1e60], [1.0, 1e60], [1.0, np.inf], [1.0, np.inf], True),
+        ([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [[1.0, 2.0]], False),
+        ([], [], [], [], True),
+    ],
+)
+def test_a_result_may_be_as_far_as_rounding_explains(
+    exact: Any, nudged: Any, stock: Any, fused: Any, is_right: bool
+) -> None:
+    assert (compare(*states(exact, nudged, stock, fused)) == "") is is_right
+
+
+def made(choices: Choices, *, fault: bool) -> RandomProgram:
+    """A program of one number, which is wrong with fused ops if it is above 40."""
+    number, _ = choices.draw_below(1000), choices.draw_below(5)
+
+    def run(_: ModuleType, dtype: str, nudge: float) -> list[Tensor]:
+        wrong = fault and os.environ[SWITCH] == "chains" and number > 40
+        return [np.asarray([number * (1 + nudge), 1.0 + wrong], dtype)]
+
+    return run
+
+
+class Counted:
+    """A library that counts an execution whenever it is asked."""
+
+    executions = 0
+
+    def count_fused_events(self) -> dict[str, int]:
+        self.executions += 1
+        return {"chain executions": self.executions, "chains": 7}
+
+
+@pytest.mark.parametrize("fault", [True, False])
+def test_a_fault_is_found_and_shrunk(
+    fault: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = Family(parts=("chains",), make=lambda choices: made(choices, fault=fault))
+    monkeypatch.setattr(random_search, "FAMILIES", {"chains": family})
+    out = tmp_path / "out.json"
+    task = SearchTask(out=str(out), threads=1, seed=1, families=("chains",), last=20)
+    search(TF, task, [cast(Library, Counted())])
+    result = json.loads(out.read_text())["chains"]
+    assert (result["programs"], result["fused"], result["refused"]) == (20, 20, 0)
+    assert not out.with_suffix(".running").exists()
+    assert bool(result["found"]) is fault
+    assert all(found["numbers"] in ([41], [41, 0]) for found in result["found"])
+    assert all(
+        "value 0 of shape (2,): 1 from float64" in row["difference"] for row in result["found"]
+    )
+
+
+def test_the_families_are_those_that_can_be_asked_for() -> None:
+    assert tuple(FAMILIES) == random_trials.FAMILIES
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_any_numbers_make_a_program_of_a_family(name: str) -> None:
+    for numbers in ((), (99,) * 40, tuple(range(60))):
+        assert callable(random_programs.FAMILIES[name].make(Choices(replay=numbers)))
+
+
+PROGRAM = """
+import json, os, pathlib, sys
+task = json.loads(pathlib.Path(sys.argv[1]).read_text())
+out = pathlib.Path(task["out"])
+if "replay" in task:
+    sys.exit(task["replay"][1] == [4])
+rows = {"chains": {"programs": 0, "fused": 0, "refused": 0, "found": []}}
+for number in range(task["first"], 8):
+    out.with_suffix(".running").write_text(
+        json.dumps({"family": "chains", "number": number, "numbers": [number]}))
+    if number in (2, 4):
+        os.abort()
+    rows["chains"]["programs"] += 1
+    rows["chains"]["fused"] += 1
+    if number == 6:
+        rows["chains"]["found"].append({"numbers": [6], "difference": "far"})
+    out.write_text(json.dumps(rows))
+"""
+
+
+def test_a_crash_is_counted_and_the_search_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Program 2 crashes with fused ops only, program 4 with stock kernels, too."""
+    (tmp_path / "stand_in.py").write_text(PROGRAM, "utf-8")
+    monkeypatch.setattr(random_trials, "_MODULE", "stand_in")
+    monkeypatch.setattr(random_trials.settings, "prepare_import_root", lambda _: tmp_path)
+    request = SearchRequest(
+        python=Path(sys.executable),
+        folder=tmp_path,
+        env=os.environ,
+        seed=1,
+        seconds=60,
+        programs=8,
+        families=("chains",),
+    )
+    told: list[int] = []
+    counts = search_results(request, on_progress=lambda programs, _: told.append(programs))
+    assert counts == {
+        "chains": FamilyCount(
+            programs=8,
+            fused=6,
+            refused=1,
+            found=(WrongProgram(numbers=(6,), difference="far"),),
+            crashed=((2,),),
+        )
+    }
+    assert told == [2, 4, 8]
+    result = ResultSearch(seed=1, seconds=60, families=counts)
+    with pytest.raises(AgreementError, match="2 random programs"):
+        require_right(result)
+    require_right(ResultSearch(seed=1, seconds=60, families={"chains": FamilyCount(programs=8)}))
+
+
+def test_an_environment_without_tensorflow_is_an_error(tmp_path: Path) -> None:
+    request = SearchRequest(
+        python=Path(sys.executable), folder=tmp_path, env=os.environ, seed=1, seconds=60
+    )
+    with pytest.raises(WorkerError, match="tensorflow"):
+        search_results(request)
