@@ -89,6 +89,7 @@ TFBUILD = {
             "survey",
             "survey_page",
         ),
+        "random_trials",
     ),
     "machine": ("memory", "checklist", "disks", "network", "programs", "preflight"),
     "remote": ("bazelrc", "headers", "caches", "toolchain"),
@@ -135,6 +136,9 @@ PROBE = (
         "trials",
         "fusing",
         "float64",
+        "choices",
+        "random_programs",
+        "random_search",
     ),
     *("large", "battery", "smoke", "full_build", "__main__"),
 )
@@ -241,6 +245,7 @@ PACKAGES = {
         "commands",
         "options",
         *list(TFBENCH)[2:],
+        "result_check",
         "handlers",
     ),
     "benchmarks/tfbench/experiments": (

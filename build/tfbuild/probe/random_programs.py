@@ -30,7 +30,7 @@ _SPLIT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class ProgramFamily:
     """A family of random programs: `make` makes one, for the `parts` of the fused ops.
 
     Programs of an `exact` family must leave the same bits as stock kernels in float32.
@@ -612,11 +612,13 @@ def _add_layer(layers: Any, x: Tensor, number: int, units: int, option: int) -> 
     return fitting[number % len(fitting)]()
 
 
-FAMILIES: Mapping[str, Family] = {
-    "chains": Family(parts=("chains",), make=_make_chain),
-    "products": Family(parts=("products",), make=_make_product),
-    "grouped": Family(parts=("grouped",), make=_make_grouped),
-    "loops": Family(parts=("loops",), make=_make_loop),
-    "updates": Family(parts=("updates",), make=_make_update, exact=True),
-    "models": Family(parts=("updates", "loops", "products", "grouped", "chains"), make=_make_model),
+FAMILIES: Mapping[str, ProgramFamily] = {
+    "chains": ProgramFamily(parts=("chains",), make=_make_chain),
+    "products": ProgramFamily(parts=("products",), make=_make_product),
+    "grouped": ProgramFamily(parts=("grouped",), make=_make_grouped),
+    "loops": ProgramFamily(parts=("loops",), make=_make_loop),
+    "updates": ProgramFamily(parts=("updates",), make=_make_update, exact=True),
+    "models": ProgramFamily(
+        parts=("updates", "loops", "products", "grouped", "chains"), make=_make_model
+    ),
 }

@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from tfbuild.native.ops.updates import cases as updates
 from tfbuild.probe.choices import Choices, Numbers, shrink
-from tfbuild.probe.fusing import SWITCH, State, convert_to_arrays
-from tfbuild.probe.random_programs import FAMILIES, Family, RandomProgram
+from tfbuild.probe.fusing import SWITCH, State, convert_to_arrays, load_programs
+from tfbuild.probe.random_programs import FAMILIES, ProgramFamily, RandomProgram
 from tfbuild.probe.registry import Library
 
 _FARTHER = 4.0
@@ -110,7 +109,7 @@ def _as_float64(state: State) -> list[Any]:
 
 
 def run_program(
-    tf: ModuleType, program: RandomProgram, family: Family, *, is_stock: bool
+    tf: ModuleType, program: RandomProgram, family: ProgramFamily, *, is_stock: bool
 ) -> tuple[str, bool]:
     """Return how a program's results differ, and whether it is an error of all kernels.
 
@@ -122,7 +121,7 @@ def run_program(
         both = isinstance(stock, str) and isinstance(fused, str)
         return ("" if both else f"stock {str(stock)[:200]}, fused {str(fused)[:200]}"), both
     if family.exact and is_stock:
-        return updates.difference(stock, fused), False
+        return load_programs("updates").difference(stock, fused), False
     exact, nudged = (_run(tf, program, "0", "float64", nudge) for nudge in (0.0, _NUDGE))
     if isinstance(exact, str) or isinstance(nudged, str):
         return "", True
@@ -225,6 +224,7 @@ def find_library() -> Path:
 
 def main(request: str) -> None:
     task = SearchTask(**json.loads(Path(request).read_text("utf-8")))
+    os.environ.update(load_programs("products").SETTINGS)
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")

@@ -24,7 +24,7 @@ from tfbuild.kernelbuild.random_trials import (
 from tfbuild.probe import random_programs, random_search
 from tfbuild.probe.choices import Choices
 from tfbuild.probe.fusing import SWITCH, Tensor
-from tfbuild.probe.random_programs import FAMILIES, Family, RandomProgram
+from tfbuild.probe.random_programs import FAMILIES, ProgramFamily, RandomProgram
 from tfbuild.probe.random_search import SearchTask, compare, search
 from tfbuild.probe.registry import Library
 from tfcore.errors import AgreementError, WorkerError
@@ -87,7 +87,7 @@ class Counted:
 def test_a_fault_is_found_and_shrunk(
     fault: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    family = Family(parts=("chains",), make=lambda choices: made(choices, fault=fault))
+    family = ProgramFamily(parts=("chains",), make=lambda choices: made(choices, fault=fault))
     monkeypatch.setattr(random_search, "FAMILIES", {"chains": family})
     out = tmp_path / "out.json"
     task = SearchTask(out=str(out), threads=1, seed=1, families=("chains",), last=20)
@@ -138,7 +138,7 @@ def test_a_crash_is_counted_and_the_search_goes_on(
     """Program 2 crashes with fused ops only, program 4 with stock kernels, too."""
     (tmp_path / "stand_in.py").write_text(PROGRAM, "utf-8")
     monkeypatch.setattr(random_trials, "_MODULE", "stand_in")
-    monkeypatch.setattr(random_trials.settings, "prepare_import_root", lambda _: tmp_path)
+    monkeypatch.setattr("tfcore.settings.prepare_import_root", lambda _: tmp_path)
     request = SearchRequest(
         python=Path(sys.executable),
         folder=tmp_path,
