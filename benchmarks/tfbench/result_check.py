@@ -17,7 +17,6 @@ from tfcore.cpus.cpu import read_cpu, read_vcpus
 from tfcore.errors import UsageError
 from tfcore.records import format_json, save
 
-FILE = "results.json"
 _BUDGET = "10m"
 _FEW = 5
 
@@ -67,8 +66,8 @@ def check_results(
         cpu=read_cpu().name,
         families=families,
     )
-    save(out / FILE, result)
-    text = format_json(result) if as_json else _describe(result, out / FILE)
+    save(out / random_trials.FILE, result)
+    text = format_json(result) if as_json else _describe(result, out / random_trials.FILE)
     return result, text
 
 

@@ -23,6 +23,7 @@ from tests.builders.audit_cases import (
 from tests.builders.gate_comparisons import LOSS, compared
 from tests.builders.index_wheels import entry_of, stand_in, tuned_for, written
 
+from tfbuild.kernelbuild.random_trials import FamilyCount, ResultSearch
 from tfbuild.packing import conformance
 from tfbuild.packing.conformance import ConformanceRecord, ConformanceTrial, UnitOutcome
 from tfbuild.packing.tuned import read_tuned
@@ -32,6 +33,7 @@ from tfcore.cpus.cpu import Cpu
 from tfcore.cpus.targets import STOCK_FLAGS, list_targets, parse_target
 from tfcore.errors import (
     AdmissionError,
+    AgreementError,
     AuditError,
     ChecksumError,
     GateError,
@@ -41,7 +43,7 @@ from tfcore.errors import (
     UsageError,
     WheelError,
 )
-from tfcore.records import format_canonical
+from tfcore.records import format_canonical, save
 from tfcore.settings import Paths
 from tfwheels.candidates import Candidates, WheelCandidate
 from tfwheels.commands import PublishOptions
@@ -464,6 +466,24 @@ def test_a_wheel_of_near_sources_says_so_where_it_is_published(
     page = json.loads((index / "simple/haswell/tensorflow-cpu/index.json").read_text())
     assert page["files"][0]["_near_sources"].startswith("other sources: 1 of 4")
     assert any("other sources" in note for note in page["_notes"])
+
+
+@pytest.mark.toolchain
+def test_random_programs_can_be_required(
+    sound: Path, paths: Paths, publish: Publish, index: Path
+) -> None:
+    wanted: dict[str, Any] = {"wheels": str(sound), "gate": False, "require_results": True}
+    with pytest.raises(AgreementError, match="needs 600"):
+        publish(**wanted)
+    assert not index.exists()
+    result = ResultSearch(
+        seed=1,
+        seconds=600,
+        wheel_sha256=hash_file(sound),
+        families={"models": FamilyCount(programs=600)},
+    )
+    save(paths.reports / "results-1" / "results.json", result)
+    assert "1 wheel added" in publish(**wanted)
 
 
 # ---- options ----

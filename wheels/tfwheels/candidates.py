@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild.auditing import audit
+from tfbuild.kernelbuild import random_trials
 from tfbuild.packing import conformance
 from tfbuild.packing.conformance import ConformanceStatus
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
@@ -14,6 +15,7 @@ from tfbuild.tools import environment
 from tfcore import console
 from tfcore.errors import (
     AdmissionError,
+    AgreementError,
     AuditError,
     DownloadError,
     GateError,
@@ -27,8 +29,11 @@ from tfwheels import gate
 from tfwheels.entry import Entry, read_entry
 from tfwheels.gate import Judgement
 
-_REASONS = (WheelError, PublishError, AuditError, AdmissionError, GateError, RecordError)
-"""Errors of one wheel, which exclude it. (RecordError: a damaged conformance record beside it.)"""
+_REASONS = (
+    *(WheelError, PublishError, AuditError, AdmissionError, AgreementError, GateError),
+    RecordError,  # a damaged conformance record beside it
+)
+"""Errors of one wheel, which exclude it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,13 +44,15 @@ class PublishRule:
     reasons to refuse a wheel from both. Without `gated`, it refuses no wheel. With `near`, wheels
     are also published if they were compiled from other sources than the release's own, and headers
     of these differ from the stock wheel's. `stock` is the stock wheel to compare with, or a folder
-    that contains it; by default, pip downloads it.
+    that contains it; by default, pip downloads it. With `searched`, random programs must have found
+    no wrong results.
     """
 
     comparisons: tuple[Path, ...]
     gated: bool
     near: bool = False
     stock: Path | None = None
+    searched: bool = False
     now: str
 
 
@@ -76,9 +83,9 @@ class Candidates:
 def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandidate:
     """Check a tuned wheel and return it as a candidate for publishing.
 
-    Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that
-    must not be published, ChecksumError for a stock wheel that is not the pinned one, and
-    RecordError for an invalid comparison or conformance record.
+    Raises WheelError, PublishError, AuditError, AdmissionError, AgreementError, GateError for a
+    wheel that must not be published, ChecksumError for a stock wheel that is not the pinned one,
+    and RecordError for an invalid comparison or conformance record.
     """
     facts = read_tuned(path)
     if facts is None:
@@ -93,6 +100,8 @@ def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandida
     stock = _fetch_stock(path, facts, rule, paths)
     with console.report_step(f"audit {path.name}"):
         audit.check_audit(audit.audit(path, paths=paths, stock=stock))
+    if rule.searched:
+        random_trials.require_searched(path.name, entry.sha256, paths.reports)
     found = gate.find_comparisons(paths.reports, entry.sha256)
     judge = gate.require_passed if rule.gated else gate.judge_comparisons
     return WheelCandidate(

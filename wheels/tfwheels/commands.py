@@ -31,6 +31,11 @@ class PublishOptions:
     near_sources: bool = option(
         False, "also publish wheels built from sources whose headers differ from the stock wheel's"
     )
+    require_results: bool = option(
+        False,
+        "refuse a wheel unless selfcheck --results ran at least 600 random programs with it and "
+        "found no wrong result",
+    )
     only_tuned: bool = option(False, "exclude the stock wheel and the dependencies of TensorFlow")
     dependencies: str = option(
         "",

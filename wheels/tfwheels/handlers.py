@@ -65,6 +65,7 @@ def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
         comparisons=tuple(_list_comparisons(options.comparison)),
         gated=options.gate,
         near=options.near_sources,
+        searched=options.require_results,
         stock=_parse_path(options.stock_wheel or options.dependencies, "--stock-wheel"),
         now=now,
     )
@@ -269,6 +270,7 @@ def _list_idle_with_withdrawal(
         "--stock-wheel": options.stock_wheel,
         "--reindex": options.reindex,
         "--variants": options.variants,
+        "--require-results": options.require_results,
         "--renew": options.renew,
     }
     changes = {

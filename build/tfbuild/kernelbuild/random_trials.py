@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from tfcore import settings
-from tfcore.errors import AgreementError, TimeLimitError, WorkerError
-from tfcore.records import parse_json, save
+from tfcore.errors import AgreementError, RecordError, TimeLimitError, WorkerError
+from tfcore.records import decode_record, load, parse_json, save
 from tfcore.run import Completed, run
 
 FAMILIES = ("chains", "products", "grouped", "loops", "updates", "models")
 """The families of `probe.random_programs`, which only an environment with TensorFlow can import."""
 SCHEMA = 1
+FILE = "results.json"
+LEAST_PROGRAMS = 600
+"""Random programs that `publish --require-results` needs: those of five minutes on a Zen 5."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 _MODULE = "tfbuild.probe.random_search"
 _GRACE_S = 600.0
@@ -176,6 +179,39 @@ def _read(path: Path) -> dict[str, Any]:
     """Return the fields of a file; empty if there is none."""
     fields: dict[str, Any] = parse_json(path.read_bytes()) if path.is_file() else {}
     return fields
+
+
+def require_searched(wheel: str, sha256: str, reports: Path) -> None:
+    """Raise AgreementError unless `reports` has enough random programs of a wheel without faults.
+
+    All searches of the wheel count, so that a later one does not hide what an earlier one found.
+    """
+    searches = [
+        search
+        for path in sorted(reports.glob(f"*/{FILE}"))
+        if (search := load_search(path)).wheel_sha256 == sha256
+    ]
+    wrong = sum(search.wrong for search in searches)
+    programs = sum(row.programs for search in searches for row in search.families.values())
+    if wrong:
+        raise AgreementError(
+            f"{wrong} random programs compute wrong results with {wheel}, or crash",
+            hint=f"See {FILE} in {reports}, and build the wheel without the parts that are wrong",
+        )
+    if programs < LEAST_PROGRAMS:
+        raise AgreementError(
+            f"{programs} random programs were run with {wheel}; --require-results needs "
+            f"{LEAST_PROGRAMS}",
+            hint="Run: invoke selfcheck --results --candidate WHEEL",
+        )
+
+
+def load_search(path: Path) -> ResultSearch:
+    """Read the result of a search. Raises RecordError."""
+    try:
+        return decode_record(ResultSearch, load(path, schema=SCHEMA))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"cannot read {path} ({error})", hint=f"Remove {path}") from error
 
 
 def require_right(result: ResultSearch) -> None:

@@ -19,6 +19,7 @@ from tfbuild.kernelbuild.random_trials import (
     SearchRequest,
     WrongProgram,
     require_right,
+    require_searched,
     search_results,
 )
 from tfbuild.probe import random_programs, random_search
@@ -27,7 +28,8 @@ from tfbuild.probe.fusing import SWITCH, Tensor
 from tfbuild.probe.random_programs import FAMILIES, ProgramFamily, RandomProgram
 from tfbuild.probe.random_search import SearchTask, compare, search
 from tfbuild.probe.registry import Library
-from tfcore.errors import AgreementError, WorkerError
+from tfcore.errors import AgreementError, RecordError, WorkerError
+from tfcore.records import save
 
 TF = cast(
     ModuleType,
@@ -164,6 +166,27 @@ def test_a_crash_is_counted_and_the_search_goes_on(
     with pytest.raises(AgreementError, match="2 random programs"):
         require_right(result)
     require_right(ResultSearch(seed=1, seconds=60, families={"chains": FamilyCount(programs=8)}))
+
+
+def test_a_wheel_needs_enough_programs_and_no_wrong_one(tmp_path: Path) -> None:
+    def keep(name: str, sha256: str, count: FamilyCount) -> None:
+        result = ResultSearch(seed=1, seconds=1, wheel_sha256=sha256, families={"chains": count})
+        save(tmp_path / name / random_trials.FILE, result)
+
+    with pytest.raises(AgreementError, match=r"^0 random programs were run with x\.whl"):
+        require_searched("x.whl", "a", tmp_path)
+    keep("one", "a", FamilyCount(programs=400))
+    keep("other", "b", FamilyCount(programs=4000))
+    with pytest.raises(AgreementError, match=r"^400 random programs"):
+        require_searched("x.whl", "a", tmp_path)
+    keep("two", "a", FamilyCount(programs=200))
+    require_searched("x.whl", "a", tmp_path)
+    keep("three", "a", FamilyCount(programs=1, crashed=((1,),)))
+    with pytest.raises(AgreementError, match="wrong results with"):
+        require_searched("x.whl", "a", tmp_path)
+    (tmp_path / "three" / random_trials.FILE).write_text('{"schema": 1}', "utf-8")
+    with pytest.raises(RecordError, match="Remove"):
+        require_searched("x.whl", "a", tmp_path)
 
 
 def test_an_environment_without_tensorflow_is_an_error(tmp_path: Path) -> None:
