@@ -189,12 +189,17 @@ def audit(options: AuditOptions, output: Output) -> None:
     from tfbuild import handlers
     from tfbuild.auditing import audit as auditing
     from tfbuild.kernelbuild import proof
+    from tfcore.console import print_note
+    from tfcore.settings import expand_home
+    from tfwheels import rebuild_statement
+    from tfwheels.keys import read_signing_key
 
     if not options.rebuild:
         handlers.refuse_rebuild_options(options, dry_run=output.dry_run)
     if output.dry_run:
         print_text(handlers.describe_rebuild_plan(options, as_json=output.json))
         return
+    key = read_signing_key(expand_home(options.sign, "--sign")) if options.sign else None
     findings, text = handlers.audit_wheel(options, as_json=output.json)
     if not (output.json and options.rebuild):
         print_text(text)
@@ -204,6 +209,9 @@ def audit(options: AuditOptions, output: Output) -> None:
     auditing.check_audit(findings)
     if rebuilt:
         proof.require_proof(rebuilt)
+    if rebuilt and key:
+        path = rebuild_statement.write_statement(expand_home(options.wheel), rebuilt, key)
+        print_note(f"signed by key {key.public.id}: {path}")
 
 
 @command(GROUP, AdmitOptions, Output)

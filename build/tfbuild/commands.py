@@ -241,6 +241,11 @@ class AuditOptions:
     )
     source: str = option("", "with --rebuild: the sources, if they are not the release's own")
     jobs: str = option("", "with --rebuild: number of parallel compiles")
+    sign: str = option(
+        "",
+        "with --rebuild: if the bytes are the same, write a statement, signed with this ed25519 "
+        "private key (PEM), beside the wheel",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

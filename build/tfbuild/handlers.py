@@ -281,6 +281,7 @@ def refuse_rebuild_options(options: AuditOptions, *, dry_run: bool) -> None:
     for option, value in (
         ("--source", options.source),
         ("--jobs", options.jobs),
+        ("--sign", options.sign),
         ("--dry-run", dry_run),
     ):
         if value:

@@ -12,6 +12,7 @@ from tests.builders.installed_wheel import Tried
 from tests.builders.invoke_calls import Tasks
 from tests.builders.own_cpu import OwnCpu
 from tests.builders.plans import fleet_for
+from tests.builders.signing_keys import key_file
 
 from tfbuild import handlers
 from tfbuild.binaries import census, elf
@@ -25,6 +26,8 @@ from tfbuild.packing.wheel import read_member
 from tfbuild.tools.environment import Environment
 from tfbuild.upstream.download import hash_file
 from tfcore.settings import Paths
+from tfwheels.keys import read_signing_key
+from tfwheels.rebuild_statement import read_statement
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.kernels]
 
@@ -85,6 +88,21 @@ def test_the_wheel_is_made_again_byte_for_byte(native: Tried) -> None:
     assert rebuild_result.compiler == f"{native.plan.compiler} {native.plan.compiler_version}"
     assert [step.target for step in rebuild_result.steps] == [native.plan.target.spec]
     assert (wheel.stat().st_mtime_ns, hash_file(wheel)) == before
+
+
+def test_a_rebuilder_signs_that_the_bytes_are_the_same(
+    invoke: Tasks, native: Tried, tmp_path: Path
+) -> None:
+    wheel = Path(shutil.copy2(native.built.wheel, tmp_path))
+    key = key_file(tmp_path)
+    words = ("audit", str(wheel), "--rebuild", "--sign", str(key))
+    done = invoke(*words)
+    assert done.returncode == 0, done.stderr
+    assert f"{wheel.name}.rebuilt" in done.stderr
+    assert read_statement(wheel, hash_file(wheel), (read_signing_key(key).public,))
+    refused = invoke("audit", str(wheel), "--sign", str(key))
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--sign needs --rebuild" in refused.stderr
 
 
 def test_what_would_be_made_again_is_said_and_not_done(invoke: Tasks, native: Tried) -> None:

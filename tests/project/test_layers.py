@@ -102,7 +102,7 @@ TFWHEELS = (
     *("check_wheel", "layout", "entry", "keys", "provenance"),
     *("wheel_choice", "page_fields", "pages", "withdrawal"),
     *("gate", "folder", "bucket", "store", "catalog", "remote", "reader", "signed_catalog"),
-    *("trust", "publish", "upload"),
+    *("trust", "rebuild_statement", "publish", "upload"),
     *(
         "dependencies",
         "snippet",

@@ -28,6 +28,8 @@ from tfcore.settings import Paths
 from tfwheels import gate
 from tfwheels.entry import Entry, read_entry
 from tfwheels.gate import Judgement
+from tfwheels.keys import PublicKey
+from tfwheels.rebuild_statement import read_statement
 
 _REASONS = (
     *(WheelError, PublishError, AuditError, AdmissionError, AgreementError, GateError),
@@ -45,7 +47,7 @@ class PublishRule:
     are also published if they were compiled from other sources than the release's own, and headers
     of these differ from the stock wheel's. `stock` is the stock wheel to compare with, or a folder
     that contains it; by default, pip downloads it. With `searched`, random programs must have found
-    no wrong results.
+    no wrong results. If there are `rebuilders`, one of them must have rebuilt the wheel.
     """
 
     comparisons: tuple[Path, ...]
@@ -53,18 +55,23 @@ class PublishRule:
     near: bool = False
     stock: Path | None = None
     searched: bool = False
+    rebuilders: tuple[PublicKey, ...] = ()
     now: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelCandidate:
-    """A tuned wheel that may be published, with its conformance and gate results."""
+    """A tuned wheel that may be published, with its conformance and gate results.
+
+    `rebuilt` is the rebuilder's statement; empty if none is required.
+    """
 
     wheel: Path
     entry: Entry
     tuned: Tuned
     standings: tuple[ConformanceStatus, ...] = ()
     judgement: Judgement
+    rebuilt: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +117,7 @@ def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandida
         tuned=facts,
         standings=standings,
         judgement=judge(path.name, entry.sha256, facts, rule.comparisons or found, found),
+        rebuilt=read_statement(path, entry.sha256, rule.rebuilders) if rule.rebuilders else b"",
     )
 
 

@@ -28,6 +28,7 @@ from tfwheels.folder import require_same
 from tfwheels.gate import Judgement
 from tfwheels.layout import (
     PROVENANCE,
+    REBUILT,
     build_metadata_key,
     build_pool_key,
     compute_digest,
@@ -216,7 +217,12 @@ def _read_stored(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
         raise PublishError(
             f"{store.where} has {key}, which is the wrong path for a wheel of {entry.name}"
         )
-    entry = dataclasses.replace(entry, provenance=_read_provenance(store, key, entry))
+    statement = store.read(key + REBUILT)
+    entry = dataclasses.replace(
+        entry,
+        provenance=_read_provenance(store, key, entry),
+        rebuilt_sha256=compute_digest(statement).sha256 if statement else "",
+    )
     return entry if judgement is None else add_judgement(entry, judgement)
 
 
@@ -295,6 +301,7 @@ def _renew_entry(old: Entry, new: Entry) -> Entry:
         published=old.published,
         verdicts=tuple(verdicts.values()),
         provenance=new.provenance or old.provenance,
+        rebuilt_sha256=new.rebuilt_sha256 or old.rebuilt_sha256,
         gating=_merge_gating(old.gating, new.gating),
         withdrawal=old.withdrawal,
     )

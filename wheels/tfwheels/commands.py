@@ -65,6 +65,9 @@ class PublishOptions:
     trust: str = option(
         "", f"from now on accept only wheels signed by these keys in this index: {_TRUST}"
     )
+    rebuilt_by: str = option(
+        "", f"refuse a tuned wheel that none of these rebuilders has rebuilt: {_TRUST}"
+    )
     renew: bool = option(False, "sign the catalog again, although nothing changed; needs --sign")
     dry_run: bool = option(False, DRY)
 

@@ -119,7 +119,8 @@ class Entry:
     `near` describes how headers of the wheel's sources differ from the stock wheel's
     (--near-sources); empty if they do not, or if the sources are the release's own. `gating` is
     None for a wheel that is not tuned, and in entries of older versions. A wheel without
-    `provenance` is unsigned. `withdrawal` is None for a wheel that installers may choose.
+    `provenance` is unsigned. `rebuilt_sha256` is the hash of a rebuilder's statement beside the
+    wheel; empty if there is none. `withdrawal` is None for a wheel that installers may choose.
     """
 
     file: str
@@ -139,6 +140,7 @@ class Entry:
     gating: GateResult | None = None
     verdicts: tuple[TargetVerdict, ...] = ()
     provenance: SignedProvenance | None = None
+    rebuilt_sha256: str = ""
     withdrawal: Withdrawal | None = None
 
     @property

@@ -31,7 +31,7 @@ from tfwheels.entry import NO_CHECKS
 from tfwheels.gate import Judgement
 from tfwheels.keys import PublicKey, read_public_keys, read_signing_key
 from tfwheels.level_variants import publish_variants, renew_variants
-from tfwheels.publish import PublishResult, publish
+from tfwheels.publish import NO_STATEMENTS, PublishResult, publish
 from tfwheels.reader import open_reader
 from tfwheels.remote import check_url
 from tfwheels.signed_catalog import check_revision, read_catalog, verify_catalog
@@ -66,6 +66,7 @@ def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
         gated=options.gate,
         near=options.near_sources,
         searched=options.require_results,
+        rebuilders=read_public_keys(options.rebuilt_by, "--rebuilt-by"),
         stock=_parse_path(options.stock_wheel or options.dependencies, "--stock-wheel"),
         now=now,
     )
@@ -139,6 +140,11 @@ def _publish(
             },
             now=now,
             checked=candidates.hashes,
+            rebuilt={
+                candidate.entry.sha256: candidate.rebuilt
+                for candidate in candidates.made
+                if candidate.rebuilt
+            },
             reindex=options.reindex,
             dry_run=dry_run,
         )
@@ -168,6 +174,7 @@ def _publish_signed(
     judgements: Mapping[str, Judgement] = MappingProxyType({}),
     now: str,
     checked: Mapping[Path, str] = NO_CHECKS,
+    rebuilt: Mapping[str, bytes] = NO_STATEMENTS,
     reindex: bool = False,
     change: WithdrawalChange = NO_CHANGE,
     renew: bool = False,
@@ -188,6 +195,7 @@ def _publish_signed(
         judgements=judgements,
         now=now,
         checked=checked,
+        rebuilt=rebuilt,
         signing=signing,
         reindex=reindex,
         change=change,
@@ -271,6 +279,7 @@ def _list_idle_with_withdrawal(
         "--reindex": options.reindex,
         "--variants": options.variants,
         "--require-results": options.require_results,
+        "--rebuilt-by": options.rebuilt_by,
         "--renew": options.renew,
     }
     changes = {

@@ -80,14 +80,14 @@ def read_signing_key(path: Path) -> SigningKey:
     return SigningKey(public=public, signer=CryptoSigner(key, create_verifier(public)))
 
 
-def read_public_keys(text: str) -> tuple[PublicKey, ...]:
+def read_public_keys(text: str, option: str = "--trust") -> tuple[PublicKey, ...]:
     """Read the keys in comma-separated files, each once.
 
     Raises UsageError.
     """
-    keys = {key.id: key for key in map(_read_public, expand_paths(text, "--trust"))}
+    keys = {key.id: key for key in map(_read_public, expand_paths(text, option))}
     if text and not keys:
-        raise UsageError("--trust names no file", hint=_MAKE_PUBLIC)
+        raise UsageError(f"{option} names no file", hint=_MAKE_PUBLIC)
     return tuple(keys.values())
 
 

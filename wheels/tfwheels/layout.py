@@ -22,6 +22,7 @@ HTML = "index.html"
 JSON = "index.json"
 METADATA = ".metadata"
 PROVENANCE = ".provenance"
+REBUILT = ".rebuilt"
 SIMPLE = "simple"
 _POOL = "pool"
 VARIANTS = "variants"
@@ -42,6 +43,7 @@ _TYPES = {
     JSON: "application/vnd.pypi.simple.v1+json",
     ".json": "application/json",
     PROVENANCE: "application/vnd.pypi.integrity.v1+json",
+    REBUILT: "application/vnd.pypi.integrity.v1+json",
 }
 _ANY_BYTES = "application/octet-stream"
 # pip 26.2 and newer cache a page for its max-age; files in the pool never change.
@@ -91,6 +93,11 @@ def build_metadata_key(project: str, file: str) -> str:
 def build_provenance_key(project: str, file: str) -> str:
     """Return the key of the wheel's signed provenance, beside it (PEP 740)."""
     return build_pool_key(project, file) + PROVENANCE
+
+
+def build_rebuilt_key(project: str, file: str) -> str:
+    """Return the key of a rebuilder's statement, beside the wheel."""
+    return build_pool_key(project, file) + REBUILT
 
 
 def build_folder_key(target: str = "", project: str = "") -> str:

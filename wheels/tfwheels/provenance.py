@@ -30,6 +30,8 @@ BUILT = "urn:tensorwright:built:1"
 REPUBLISHED = "urn:tensorwright:republished:1"
 PAYLOAD = "application/vnd.in-toto+json"
 KIND = "Key File"
+REBUILT = "urn:tensorwright:rebuilt:1"
+_NAMES = {PREDICATE: "SLSA provenance v1", REBUILT: "a rebuilder's statement"}
 _VERSION = 1
 _TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Exceptions from parsing invalid data as JSON of a known shape."""
@@ -152,7 +154,17 @@ def _create_attestation(statement: bytes, key: SigningKey) -> dict[str, object]:
 
 
 def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[PublicKey]) -> str:
-    """Return the id of the key that signed the name and the bytes of `file`.
+    """Return the id of the key that signed the provenance of a file with this name and hash.
+
+    Raises PublishError if none of the `signers` did, and for an invalid provenance object.
+    """
+    return verify_statement(data, file, sha256, signers, PREDICATE)
+
+
+def verify_statement(
+    data: bytes, file: str, sha256: str, signers: Sequence[PublicKey], predicate: str
+) -> str:
+    """Return the id of the key that signed a statement with this predicate about a file.
 
     Raises PublishError if none of the `signers` did, and for an invalid provenance object.
     """
@@ -165,7 +177,7 @@ def verify_provenance(data: bytes, file: str, sha256: str, signers: Sequence[Pub
     for statement, signature, signer in pairs:
         if not is_signed(statement, PAYLOAD, signature, signer):
             continue
-        fault = _find_fault(statement, file, sha256)
+        fault = _find_fault(statement, file, sha256, predicate)
         if not fault:
             return signer.id
         faults.append(f"signed by key {signer.id}, {fault}")
@@ -217,13 +229,13 @@ def _decode_envelope(attestation: Mapping[str, Any]) -> tuple[bytes, bytes]:
     return statement, signature
 
 
-def _find_fault(statement: bytes, file: str, sha256: str) -> str:
-    """Return why a statement is not the provenance of this file; "" if it is."""
+def _find_fault(statement: bytes, file: str, sha256: str, predicate: str) -> str:
+    """Return why a statement is not about this file or has another predicate; "" if it fits."""
     try:
         fields: Mapping[str, Any] = json.loads(statement)
         kind = fields["predicateType"]
-        if (fields["_type"], kind) != (STATEMENT, PREDICATE):
-            return f"is not SLSA provenance v1 ({quote_value(kind)})"
+        if (fields["_type"], kind) != (STATEMENT, predicate):
+            return f"is not {_NAMES[predicate]} ({quote_value(kind)})"
         subjects = {(subject["name"], subject["digest"]["sha256"]) for subject in fields["subject"]}
     except _TORN as error:
         raise _create_error(file, "its statement is invalid") from error

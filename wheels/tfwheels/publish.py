@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from tfbuild.upstream.download import hash_file
 from tfcore import console
@@ -31,6 +32,7 @@ from tfwheels.layout import (
     build_metadata_key,
     build_pool_key,
     build_provenance_key,
+    build_rebuilt_key,
     compute_digest,
 )
 from tfwheels.pages import render, render_removed
@@ -44,6 +46,7 @@ MANIFEST = "manifest.json"
 TRIES = 20
 """Largest number of attempts; each failure means that another publisher succeeded."""
 _UNSIGNED = Signing()
+NO_STATEMENTS: Mapping[str, bytes] = MappingProxyType({})
 _ADD_KEY = "Add --sign KEY: its catalog needs a new signature after each change"
 
 
@@ -98,6 +101,7 @@ def publish(
     judgements: Mapping[str, Judgement],
     now: str,
     checked: Mapping[Path, str] = NO_CHECKS,
+    rebuilt: Mapping[str, bytes] = NO_STATEMENTS,
     family: str | None = None,
     signing: Signing = _UNSIGNED,
     reindex: bool = False,
@@ -109,14 +113,15 @@ def publish(
 
     The pages are those of `family`, or of all families with wheels. `judgements` has the gate
     results by the wheel's SHA-256, `now` is ISO 8601 in UTC, `checked` has the SHA-256 that wheels
-    had when they were checked. In an index with trusted signers, the key of `signing` signs the
-    catalog; `renew` signs it again although nothing changed. `reindex` reads the pool instead of
-    the catalog, needs no wheels, and empties pages of packages and targets that the index no longer
-    has. Raises UsageError for a `change` of a wheel that the index does not have, PublishError,
-    also if the pool has other bytes of a wheel or a wheel lacks a required signature, ChecksumError
-    for a wheel that changed after it was checked, WheelError, RecordError, BusyError, DiskError.
+    had when they were checked, `rebuilt` has rebuilders' statements by the wheel's SHA-256. In an
+    index with trusted signers, the key of `signing` signs the catalog; `renew` signs it again
+    although nothing changed. `reindex` reads the pool instead of the catalog, needs no wheels, and
+    empties pages of packages and targets that the index no longer has. Raises UsageError for a
+    `change` of a wheel that the index does not have, PublishError, also if the pool has other bytes
+    of a wheel or a wheel lacks a required signature, ChecksumError for a wheel that changed after
+    it was checked, WheelError, RecordError, BusyError, DiskError.
     """
-    candidates = [_create_candidate(path, judgements, now) for path in wheels]
+    candidates = [_create_candidate(path, judgements, rebuilt, now) for path in wheels]
     for candidate in candidates:
         require_checked(candidate.path, candidate.entry.sha256, checked)
     with contextlib.nullcontext() if dry_run else store.lock():
@@ -181,9 +186,14 @@ def _empty_removed(pages: Mapping[str, bytes], store: Store) -> dict[str, bytes]
     return removed
 
 
-def _create_candidate(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Candidate:
+def _create_candidate(
+    path: Path, judgements: Mapping[str, Judgement], rebuilt: Mapping[str, bytes], now: str
+) -> _Candidate:
     entry, metadata = read_entry(path, published=now)
     beside = {build_metadata_key(entry.name, entry.file): metadata}
+    if statement := rebuilt.get(entry.sha256):
+        entry = dataclasses.replace(entry, rebuilt_sha256=compute_digest(statement).sha256)
+        beside[build_rebuilt_key(entry.name, entry.file)] = statement
     judgement = judgements.get(entry.sha256)
     if judgement is not None:
         entry = catalog.add_judgement(entry, judgement)
@@ -316,6 +326,8 @@ def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
         hashes |= {_build_comparison_key(entry, file): sha256 for file, sha256 in compared.items()}
         if entry.provenance is not None:
             hashes[build_provenance_key(entry.name, entry.file)] = entry.provenance.sha256
+        if entry.rebuilt_sha256:
+            hashes[build_rebuilt_key(entry.name, entry.file)] = entry.rebuilt_sha256
         for key, sha256 in hashes.items():
             if key not in sizes or (key == _build_key(entry) and sizes[key] != entry.size):
                 raise PublishError(

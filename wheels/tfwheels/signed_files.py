@@ -19,10 +19,10 @@ from tfbuild.packing.wheel import BLOCK
 from tfcore.console import warn
 from tfcore.errors import PublishError
 from tfwheels.keys import PublicKey
-from tfwheels.layout import PROVENANCE, resolve_key
+from tfwheels.layout import PROVENANCE, REBUILT, resolve_key
 from tfwheels.provenance import verify_provenance
 
-_TEXTS = (".html", ".json", ".metadata", PROVENANCE)
+_TEXTS = (".html", ".json", ".metadata", PROVENANCE, REBUILT)
 """Pages, and the files beside wheels."""
 _LARGEST_TEXT = 64 << 20
 _TAR_HEADER = 512
