@@ -65,10 +65,10 @@ def test_a_result_may_be_as_far_as_rounding_explains(
 
 
 def test_other_runs_of_stock_show_how_large_its_error_may_be() -> None:
-    state = states([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0 + 1e-5])
-    assert "stock kernels 0," in compare(*state)
-    assert "stock kernels 2e-06" in compare(*state, errors=[2e-6])
-    assert compare(*state, errors=[3e-6]) == ""
+    exact, nudged, stock, fused = states([1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0 + 1e-5])
+    assert "stock kernels 0," in compare(exact, nudged, stock, fused)
+    assert "stock kernels 2e-06" in compare(exact, nudged, stock, fused, [2e-6])
+    assert compare(exact, nudged, stock, fused, [3e-6]) == ""
 
 
 def made(choices: Choices, *, fault: bool) -> RandomProgram:
