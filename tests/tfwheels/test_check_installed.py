@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import subprocess
@@ -54,13 +55,17 @@ def test_each_state_has_its_error_and_its_remedy() -> None:
     withdrawn = apply_change([bad, stock], {bad.file}, YANK, "2026-11-29T00:00:00+00:00")
     base = "https://i.example/a b"
     wheels = {
-        InstalledState.LISTED: check_wheel(installed_of(stock), withdrawn, SKYLAKE, base),
-        InstalledState.WITHDRAWN: check_wheel(installed_of(bad), withdrawn, SKYLAKE, base),
+        InstalledState.LISTED: check_wheel(
+            installed_of(stock), withdrawn, SKYLAKE, base, "python3"
+        ),
+        InstalledState.WITHDRAWN: check_wheel(
+            installed_of(bad), withdrawn, SKYLAKE, base, "python3"
+        ),
         InstalledState.CHANGED: check_wheel(
-            installed_of(stock, "0" * 64), withdrawn, SKYLAKE, base
+            installed_of(stock, "0" * 64), withdrawn, SKYLAKE, base, "python3"
         ),
         InstalledState.UNKNOWN: check_wheel(
-            installed_of(entry_of("2.13.1")), withdrawn, SKYLAKE, base
+            installed_of(entry_of("2.13.1")), withdrawn, SKYLAKE, base, "python3"
         ),
     }
     assert all(wheel.state is state for state, wheel in wheels.items())
@@ -79,10 +84,19 @@ def test_each_state_has_its_error_and_its_remedy() -> None:
     assert "tensorflow-cpu 2.14.1: listed" in text
 
 
+def test_a_withdrawn_wheel_is_not_taken_for_a_later_build_of_it() -> None:
+    """A build number changes the file name, not METADATA."""
+    bad = entry_of("2.14.1")
+    fixed = dataclasses.replace(bad, file=bad.file.replace("2.14.1-", "2.14.1-1-"))
+    entries = apply_change([fixed, bad], {bad.file}, YANK, "2026-11-29T00:00:00+00:00")
+    checked = check_wheel(installed_of(bad), entries, SKYLAKE, "https://i.example", "python3")
+    assert checked.state is InstalledState.WITHDRAWN
+
+
 def test_without_another_wheel_there_is_no_remedy() -> None:
     bad = entry_of(BAD, targets=("haswell",))
     (withdrawn,) = apply_change([bad], {bad.file}, YANK, "2026-11-29T00:00:00+00:00")
-    checked = check_wheel(installed_of(bad), [withdrawn], SKYLAKE, "https://i.example")
+    checked = check_wheel(installed_of(bad), [withdrawn], SKYLAKE, "https://i.example", "python3")
     assert checked.remedy == ""
     assert "no other wheel" in describe([checked])
     with pytest.raises(WithdrawnError) as caught:

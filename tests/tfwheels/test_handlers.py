@@ -23,7 +23,7 @@ from tests.builders.audit_cases import (
 from tests.builders.gate_comparisons import LOSS, compared
 from tests.builders.index_wheels import entry_of, stand_in, tuned_for, written
 
-from tfbuild.kernelbuild.random_trials import FamilyCount, ResultSearch
+from tfbuild.kernelbuild.random_trials import FILE, FamilyCount, ResultSearch
 from tfbuild.packing import conformance
 from tfbuild.packing.conformance import ConformanceRecord, ConformanceTrial, UnitOutcome
 from tfbuild.packing.tuned import read_tuned
@@ -480,9 +480,9 @@ def test_random_programs_can_be_required(
         seed=1,
         seconds=600,
         wheel_sha256=hash_file(sound),
-        families={"models": FamilyCount(programs=600)},
+        families={"models": FamilyCount(programs=700, fused=600)},
     )
-    save(paths.reports / "results-1" / "results.json", result)
+    save(paths.reports / "results-1" / FILE, result)
     assert "1 wheel added" in publish(**wanted)
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey
 from tfwheels.publish import MANIFEST, PublishResult
 from tfwheels.reader import open_reader
-from tfwheels.serve import TreeServer
+from tfwheels.serve import Response, TreeServer, resolve_request
 from tfwheels.signed_catalog import VALID_DAYS, check_revision, sign_catalog, verify_catalog
 from tfwheels.snippet import resolve_snippet
 from tfwheels.trust import FILE, Signing
@@ -233,6 +234,21 @@ def test_a_catalog_by_another_key_is_not_taken(
         put(index, key, new)
 
 
+def test_keys_that_only_the_index_names_may_not_sign_its_catalog(
+    index: Folder, key: SigningKey, other: SigningKey, old: Path, new: Path
+) -> None:
+    """Somebody adds a key to trusted-keys.json, and a wheel; the publisher must not sign that."""
+    evil = Signing(key=other, trusted=(other.public, key.public))
+    (index.root / FILE).unlink()
+    edit(index, strip)
+    publications.put(index, new, old, signing=evil, reindex=True)
+    before = files(index)
+    for options in ({"renew": True}, {}):
+        with pytest.raises(UnverifiedError, match=key.public.id):
+            publications.put(index, signing=Signing(key=key), **options)
+    assert files(index) == before
+
+
 def test_an_older_copy_of_the_index_is_noticed(
     index: Folder, key: SigningKey, new: Path, tmp_path: Path, check: Callable[..., CheckedIndex]
 ) -> None:
@@ -303,6 +319,44 @@ def test_an_older_file_among_new_ones_is_noticed(
         check(f"http://127.0.0.1:{server.server_port}")
 
 
+def test_what_a_server_sends_for_a_folder_is_checked(
+    index: Folder, check: Callable[..., CheckedIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip asks for folders; on an object store these are objects of their own."""
+
+    def serve_evil(root: Path, url: str, accept: str) -> Response:
+        if url.endswith("/tensorflow-cpu/"):
+            return Response(status=HTTPStatus.OK, key="simple/index.html")
+        return resolve_request(root, url, accept)
+
+    with running(TreeServer(index.root, 0)) as server:
+        at = f"http://127.0.0.1:{server.server_port}"
+        check(at)
+        monkeypatch.setattr("tfwheels.serve.resolve_request", serve_evil)
+        with pytest.raises(PublishError, match="1 file"):
+            check(at)
+
+
+def test_a_target_without_pages_is_no_sound_index(
+    index: Folder, key: SigningKey, tmp_path: Path
+) -> None:
+    with (
+        running(TreeServer(index.root, 0)) as server,
+        open_reader(f"http://127.0.0.1:{server.server_port}") as reader,
+        pytest.raises(PublishError, match="no pages for neoverse_n1"),
+    ):
+        check_index.check_index(
+            reader, (key.public,), target="neoverse_n1", now=datetime.now(UTC), history=tmp_path
+        )
+
+
+@pytest.mark.parametrize("revision", [-1, 1 << 62, 10**4200])
+def test_a_revision_out_of_range_is_one_line(index: Folder, key: SigningKey, revision: int) -> None:
+    edit(index, lambda fields: fields.update(revision=revision))
+    with pytest.raises(RecordError, match="revision"):
+        put(index, key)
+
+
 def test_another_file_in_the_index_is_noticed(
     index: Folder, key: SigningKey, old: Path, check: Callable[..., CheckedIndex]
 ) -> None:
@@ -313,6 +367,10 @@ def test_another_file_in_the_index_is_noticed(
     with pytest.raises(PublishError, match="1 file"):
         check(index)
     (extra / "index.html").unlink()
+    (extra / "torch").symlink_to(index.root / "simple" / "zen4")
+    with pytest.raises(PublishError, match="1 file"):
+        check(index)
+    (extra / "torch").unlink()
     wheel = index.root / "pool" / "tensorflow-cpu" / old.name
     wheel.write_bytes(wheel.read_bytes() + b"\0")
     with pytest.raises(PublishError, match="1 file"):

@@ -15,7 +15,7 @@ from tests.builders.index_wheels import stand_in
 from tests.builders.publications import NOW, files
 
 from tfcore.cpus.targets import parse_target
-from tfcore.errors import PublishError, RecordError
+from tfcore.errors import PublishError, RecordError, UnverifiedError
 from tfwheels import catalog
 from tfwheels.bucket import open_bucket
 from tfwheels.entry import read_entry
@@ -298,6 +298,12 @@ def test_keys_that_are_given_count_when_those_of_the_index_were_changed(
     """By who holds the bucket."""
     put(index, tuned, key=key, trusted=(key.public,))
     (index.root / FILE).unlink()
+    with pytest.raises(UnverifiedError):
+        put(index, stock, key=other)
+    with pytest.raises(UnverifiedError, match="is signed"):
+        put(index, stock)
+    path = index.root / catalog.KEY
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"signature": None}), "utf-8")
     put(index, stock, key=other)
     with pytest.raises(PublishError, match="not signed by any"):
         put(index, tuned, trusted=(key.public,))

@@ -28,7 +28,6 @@ from tfwheels.folder import require_same
 from tfwheels.gate import Judgement
 from tfwheels.layout import (
     PROVENANCE,
-    REBUILT,
     build_metadata_key,
     build_pool_key,
     compute_digest,
@@ -42,6 +41,7 @@ KEY = "catalog.json"
 POOL = "pool"
 CHANGED = "The stored file was changed: remove it and publish the wheel again"
 _MEASURED = ".comparison"
+_MOST_REVISIONS = 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,6 +130,8 @@ class CatalogFile(Generic[CatalogT]):
 
 
 def _check_entries(catalog: Catalog) -> None:
+    if not 0 <= catalog.revision < _MOST_REVISIONS:
+        raise ValueError(f"its revision is not below {_MOST_REVISIONS}")
     for entry in catalog.entries:
         _check_entry(entry)
     if catalog.signature is not None:
@@ -205,6 +207,9 @@ def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
             entries.append(entry if old is None else _restore_fields(old, entry, key, store.where))
             _check_metadata(entry, store)
             count.advance(done, detail=entries[-1].file)
+    lost = known.keys() - {entry.file for entry in entries}
+    for file in sorted(file for file in lost if known[file].withdrawal):
+        console.warn(f"{file} is not in the pool; that it was withdrawn is forgotten")
     return Catalog(revision=old_catalog.revision, entries=tuple(sorted(entries, key=_get_sort_key)))
 
 
@@ -217,12 +222,7 @@ def _read_stored(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
         raise PublishError(
             f"{store.where} has {key}, which is the wrong path for a wheel of {entry.name}"
         )
-    statement = store.read(key + REBUILT)
-    entry = dataclasses.replace(
-        entry,
-        provenance=_read_provenance(store, key, entry),
-        rebuilt_sha256=compute_digest(statement).sha256 if statement else "",
-    )
+    entry = dataclasses.replace(entry, provenance=_read_provenance(store, key, entry))
     return entry if judgement is None else add_judgement(entry, judgement)
 
 
@@ -285,6 +285,7 @@ def _restore_fields(old: Entry, entry: Entry, key: str, where: str) -> Entry:
         entry,
         published=old.published,
         gating=gating or entry.gating,
+        rebuilt_sha256=old.rebuilt_sha256,
         withdrawal=old.withdrawal,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,13 +14,13 @@ from tfcore.errors import PublishError
 from tfcore.records import parse_json, quote_value
 from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey
-from tfwheels.layout import SIMPLE, build_folder_key, compute_digest, is_sha256
+from tfwheels.layout import JSON, SIMPLE, build_folder_key, compute_digest, is_sha256
 from tfwheels.publish import MANIFEST
 from tfwheels.reader import IndexReader
 from tfwheels.signed_catalog import read_catalog
 
-_SAME = "Publish again with --reindex --sign KEY if you trust the wheels in its pool"
-_FEW = 3
+_SAME = "Do not install from it. Its publisher can write it again: publish --reindex --sign KEY"
+_MOST_LINES = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,24 +45,20 @@ def check_index(
 ) -> CheckedIndex:
     """Verify the catalog of an index, then its manifest and files.
 
-    In a folder, these are all files; on a server, the pages of `target`. Raises PublishError if the
-    catalog or the manifest is not the signed one, expired or went back.
+    In a folder, these are all files; on a server, the pages of `target`, also under the addresses
+    of their folders, which pip asks for. Raises PublishError if the catalog or the manifest is not
+    the signed one, expired or went back, or if there are no pages.
     """
     catalog, signature = read_catalog(reader, trusted, now=now, history=history)
     hashes = _read_manifest(reader, signature.manifest)
     folder = reader if isinstance(reader, Folder) else None
     prefix = "" if folder else build_folder_key(target)
-    keys = [key for key in hashes if key.startswith(prefix)]
-    faults = []
-    with console.track_progress("files", len(keys)) as count:
-        for done, key in enumerate(keys, 1):
-            actual = _hash(reader, folder, key)
-            if actual != hashes[key]:
-                faults.append(f"{key} {'is missing' if actual is None else 'was changed'}")
-            count.advance(done, detail=key)
+    keys = [key for key in hashes if key.startswith(prefix) and not (folder and key[-1] == "/")]
+    if not keys:
+        raise PublishError(f"{reader.where} has no pages for {target}", hint="Pass --arch TARGET")
+    faults = list(_compare_files(reader, folder, {key: hashes[key] for key in keys}))
     if folder:
-        pages = folder.list_sizes(SIMPLE)
-        faults += [f"{key} is not in the manifest" for key in pages if key not in hashes]
+        faults += _list_unknown(folder, hashes)
     return CheckedIndex(
         where=reader.where,
         revision=catalog.revision,
@@ -72,6 +68,26 @@ def check_index(
         files=len(keys),
         faults=tuple(faults),
     )
+
+
+def _compare_files(
+    reader: IndexReader, folder: Folder | None, hashes: Mapping[str, frozenset[str]]
+) -> Iterator[str]:
+    """Yield a line for each file that is missing or has other bytes."""
+    with console.track_progress("files", len(hashes)) as count:
+        for done, (key, expected) in enumerate(hashes.items(), 1):
+            actual = _hash(reader, folder, key)
+            if actual not in expected:
+                yield f"{key} {'is missing' if actual is None else 'was changed'}"
+            count.advance(done, detail=key)
+
+
+def _list_unknown(folder: Folder, hashes: Container[str]) -> Iterator[str]:
+    """Yield a line for each page that the manifest does not list, and for each link."""
+    for path in sorted((folder.root / SIMPLE).rglob("*")):
+        key = path.relative_to(folder.root).as_posix()
+        if path.is_symlink() or (path.is_file() and key not in hashes):
+            yield f"{key} is {'a link' if path.is_symlink() else 'not in the manifest'}"
 
 
 def require_sound(checked: CheckedIndex) -> None:
@@ -99,35 +115,38 @@ def describe(checked: CheckedIndex) -> str:
 
 
 def _shorten(faults: Sequence[str]) -> Iterator[str]:
-    yield from (f"  {fault}" for fault in faults[: 10 * _FEW])
-    if faults[10 * _FEW :]:
-        yield f"  and {len(faults) - 10 * _FEW} more"
+    yield from (f"  {fault}" for fault in faults[:_MOST_LINES])
+    if faults[_MOST_LINES:]:
+        yield f"  and {len(faults) - _MOST_LINES} more"
 
 
-def _read_manifest(reader: IndexReader, sha256: str) -> Mapping[str, str]:
-    """Return the hashes of the files in the manifest, by key.
+def _read_manifest(reader: IndexReader, sha256: str) -> Mapping[str, frozenset[str]]:
+    """Return the hashes that the object at each key may have.
 
-    Raises PublishError if the manifest is missing or is not the signed one.
+    A folder is served as its HTML page, or as its JSON page to clients that prefer that. Raises
+    PublishError if the manifest is missing or is not the signed one.
     """
     data = reader.read(MANIFEST)
     if data is None or compute_digest(data).sha256 != sha256:
-        state = "has no" if data is None else "has another"
+        state = "missing" if data is None else "not the signed one"
         raise PublishError(
-            f"{reader.where} {state} {MANIFEST} than its catalog was signed with",
+            f"{MANIFEST} of {reader.where} is {state}",
             hint="If somebody publishes to it now, run the same command again",
         )
     try:
-        return dict(_list_hashes(parse_json(data)["objects"]))
+        hashes = dict(_list_hashes(parse_json(data)["objects"]))
+        both = {key: {hashes[key], hashes.get(key + JSON, "")} for key in hashes if key[-1] == "/"}
+        return {key: frozenset(both.get(key, {hashes[key]})) for key in hashes}
     except (KeyError, TypeError, ValueError) as error:
         raise PublishError(f"cannot read {MANIFEST} of {reader.where} ({error})") from error
 
 
 def _list_hashes(objects: Iterable[Mapping[str, object]]) -> Iterator[tuple[str, str]]:
     for stored in objects:
-        file, sha256 = stored["file"], stored["sha256"]
-        if not isinstance(file, str) or not is_sha256(sha256):
-            raise ValueError(f"it lists {quote_value(file)} with {quote_value(sha256)}")
-        yield file, sha256
+        key, sha256 = stored["key"], stored["sha256"]
+        if not isinstance(key, str) or not key or not is_sha256(sha256):
+            raise ValueError(f"it lists {quote_value(key)} with {quote_value(sha256)}")
+        yield key, sha256
 
 
 def _hash(reader: IndexReader, folder: Folder | None, key: str) -> str | None:

@@ -15,7 +15,8 @@ from tfbuild.upstream.releases import CPU_PACKAGES
 from tfcore.cpus.targets import Target
 from tfcore.errors import PublishError, UsageError, WheelError, WithdrawnError
 from tfcore.records import parse_json
-from tfcore.run import run
+from tfcore.run import resolve_program, run
+from tfcore.settings import expand_home
 from tfwheels.entry import Entry
 from tfwheels.layout import build_folder_key
 from tfwheels.wheel_choice import choose
@@ -25,11 +26,13 @@ import hashlib, json
 from importlib.metadata import distributions
 found = []
 for installed in distributions():
+    if not (installed.metadata["Name"] or "").lower().startswith("tensorflow"):
+        continue
     wheel = installed.read_text("WHEEL") or ""
     tags = [line[5:].strip() for line in wheel.splitlines() if line.startswith("Tag: ")]
     files = [file for file in installed.files or () if str(file).endswith(".dist-info/METADATA")]
     digest = hashlib.sha256(files[0].locate().read_bytes()).hexdigest() if files else ""
-    name = installed.metadata["Name"] or ""
+    name = installed.metadata["Name"]
     found.append({"name": name, "version": installed.version, "tags": tags, "metadata": digest})
 print(json.dumps(found))
 """
@@ -102,9 +105,13 @@ def _parse_packages(found: Sequence[Mapping[str, object]]) -> Iterator[Installed
 
 
 def check_wheel(
-    installed: InstalledPackage, entries: Sequence[Entry], target: Target, base: str
+    installed: InstalledPackage, entries: Sequence[Entry], target: Target, base: str, python: str
 ) -> CheckedWheel:
-    """Return the state of an installed wheel; `base` is the address of the index."""
+    """Return the state of a wheel that is installed for the interpreter `python`.
+
+    `base` is the address of the index. If several wheels have the same METADATA, one that was
+    withdrawn decides.
+    """
     same = [
         entry
         for entry in entries
@@ -115,7 +122,8 @@ def check_wheel(
     if not known:
         state = InstalledState.CHANGED if same else InstalledState.UNKNOWN
         return CheckedWheel(name=installed.name, version=installed.version, state=state)
-    withdrawal = known[0].withdrawal
+    bad = next((entry for entry in known if entry.withdrawal), known[0])
+    withdrawal = bad.withdrawal
     if withdrawal is None:
         state = InstalledState.LISTED
         return CheckedWheel(name=installed.name, version=installed.version, state=state)
@@ -124,11 +132,13 @@ def check_wheel(
         version=installed.version,
         state=InstalledState.WITHDRAWN,
         reason=f"{withdrawal.words} (since {withdrawal.since})",
-        remedy=_format_remedy(known[0], entries, target, base),
+        remedy=_format_remedy(bad, entries, target, base, python),
     )
 
 
-def _format_remedy(old: Entry, entries: Sequence[Entry], target: Target, base: str) -> str:
+def _format_remedy(
+    old: Entry, entries: Sequence[Entry], target: Target, base: str, python: str
+) -> str:
     """Return the shell line that installs what the target's page lists of the same version.
 
     pip takes 2.20.0+zen4 for 2.20.0, so it must be told to install again.
@@ -142,21 +152,20 @@ def _format_remedy(old: Entry, entries: Sequence[Entry], target: Target, base: s
     for choice in choose(rivals, target):
         page = f"{base}/{build_folder_key(target.name)}"
         requirement = f"{old.name}=={choice.entry.version}"
-        return (
-            "pip install --force-reinstall --no-deps "
-            f"--index-url {shlex.quote(page)} {shlex.quote(requirement)}"
-        )
+        pip = f"PIP_CONFIG_FILE=/dev/null pip --isolated --python {shlex.quote(python)} install"
+        where = f"--index-url {shlex.quote(page)} {shlex.quote(requirement)}"
+        return f"{pip} --force-reinstall --no-deps {where}"
     return ""
 
 
 def find_python(environment: str) -> str:
-    """Return the interpreter of an environment's folder; "python3" for an empty text.
+    """Return the path of the interpreter in an environment's folder, or of python3.
 
-    Raises UsageError.
+    Raises UsageError, and ToolError if there is no python3.
     """
     if not environment:
-        return "python3"
-    python = Path(environment).expanduser() / "bin" / "python"
+        return resolve_program("python3")
+    python = expand_home(environment, "--environment") / "bin" / "python"
     if not python.is_file():
         raise UsageError(
             f"--environment {environment} is not an environment: it has no bin/python",

@@ -1,6 +1,6 @@
 """Download a wheel, and save it only if a key signed its bytes.
 
-    python3 check_wheel.py URL PUBLIC.pem
+    python3 check_wheel.py URL PUBLIC.pem [SHA256]
 
 URL.provenance (PEP 740) contains an in-toto statement with a DSSE signature. The check needs
 Python 3.7 and openssl 3, or newer.
@@ -21,12 +21,14 @@ TYPE = b"application/vnd.in-toto+json"
 BLOCK = 1 << 20
 
 
-def main(url: str, key: str) -> None:
+def main(url: str, key: str, expected: str = "") -> None:
     """Save the wheel in the current folder if it is signed; otherwise save nothing."""
     wheel = Path(unquote(url.rpartition("/")[2])).name
     part = Path(wheel + ".unchecked")
     try:
         sha256 = fetch(url, part)
+        if expected not in ("", sha256):
+            sys.exit(f"{wheel} has other bytes than expected: do not install it")
         with urlopen(url + ".provenance") as source:
             bundles = json.load(source)["attestation_bundles"]
         attestations = [attestation for bundle in bundles for attestation in bundle["attestations"]]

@@ -15,7 +15,14 @@ from tfcore import console, settings
 from tfcore.comparisons import comparison
 from tfcore.cpus.cpu import read_cpu
 from tfcore.cpus.targets import Target, match_cpu, parse_target
-from tfcore.errors import CpuError, UnverifiedError, UsageError, WheelError
+from tfcore.errors import (
+    CpuError,
+    PublishError,
+    RecordError,
+    UnverifiedError,
+    UsageError,
+    WheelError,
+)
 from tfcore.records import format_json
 from tfcore.settings import Paths
 from tfwheels import catalog, check_index, check_installed, snippet, summary
@@ -29,12 +36,12 @@ from tfwheels.commands import (
 from tfwheels.dependencies import WheelUse, fetch_stock_and_dependencies
 from tfwheels.entry import NO_CHECKS
 from tfwheels.gate import Judgement
-from tfwheels.keys import PublicKey, read_public_keys, read_signing_key
+from tfwheels.keys import read_public_keys, read_signing_key
 from tfwheels.level_variants import publish_variants, renew_variants
 from tfwheels.publish import NO_STATEMENTS, PublishResult, publish
 from tfwheels.reader import open_reader
 from tfwheels.remote import check_url
-from tfwheels.signed_catalog import check_revision, read_catalog, verify_catalog
+from tfwheels.signed_catalog import check_revision, has_history, read_catalog, verify_catalog
 from tfwheels.store import Store, open_store
 from tfwheels.trust import Signing, resolve_signing
 from tfwheels.upload import upload
@@ -91,6 +98,8 @@ def _amend(
 ) -> str:
     """Withdraw or restore wheels of an index, or sign its catalog again."""
     dry_run = options.dry_run
+    if store.read(catalog.KEY) is None:
+        raise UsageError(f"{store.where} is not an index: it has no {catalog.KEY}")
     signing = resolve_signing(signing, store)
     if options.renew and not (signing.key and signing.trusted):
         raise UsageError(
@@ -187,8 +196,9 @@ def _publish_signed(
     trusted = signing.trusted
     if trusted:
         # A new reading of the pool replaces a catalog that was changed.
-        with contextlib.suppress(UnverifiedError) if reindex else contextlib.nullcontext():
-            _check_revision(store, trusted)
+        ignored = (UnverifiedError, RecordError) if reindex else ()
+        with contextlib.suppress(*ignored):
+            _check_revision(store, signing)
     published = publish(
         wheels,
         store,
@@ -203,15 +213,24 @@ def _publish_signed(
         dry_run=dry_run,
     )
     if trusted and not dry_run:
-        _check_revision(store, trusted)
+        _check_revision(store, signing)
     return published
 
 
-def _check_revision(store: Store, trusted: Sequence[PublicKey]) -> None:
-    data = store.read(catalog.KEY)
+def _check_revision(store: Store, signing: Signing) -> None:
+    """Compare the catalog with the last one that was read here, and record it.
+
+    Raises UnverifiedError, also for an unsigned one if the last one was signed; PublishError.
+    """
+    data, history = store.read(catalog.KEY), settings.paths().indexes
     if data is not None and catalog.parse(data, store.where).signature is not None:
-        signed, _ = verify_catalog(data, trusted, store.where)
-        check_revision(data, signed, store.where, settings.paths().indexes)
+        signed, _ = verify_catalog(data, signing.anchors, store.where)
+        check_revision(data, signed, store.where, history)
+    elif has_history(store.where, history):
+        raise UnverifiedError(
+            f"{store.where} was signed when it was last read here, and is not any more",
+            hint="If you trust the wheels in its pool, add --reindex",
+        )
 
 
 def _upload(candidates: Candidates, options: PublishOptions, *, as_json: bool) -> str:
@@ -423,10 +442,13 @@ def check_environment(
             now, history = datetime.now(UTC), settings.paths().indexes
             signed, _ = read_catalog(reader, trusted, now=now, history=history)
         else:
-            signed = catalog.parse(reader.read(catalog.KEY), reader.where)
+            data = reader.read(catalog.KEY)
+            if data is None:
+                raise PublishError(f"{reader.where} is not an index: it has no {catalog.KEY}")
+            signed = catalog.parse(data, reader.where)
         base = reader.where if "://" in reader.where else Path(reader.where).as_uri()
     checked = tuple(
-        check_installed.check_wheel(installed, signed.entries, target, base)
+        check_installed.check_wheel(installed, signed.entries, target, base, python)
         for installed in check_installed.read_installed(python)
     )
     text = format_json({"wheels": checked}) if as_json else check_installed.describe(checked)

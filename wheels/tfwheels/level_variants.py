@@ -211,6 +211,7 @@ def _add_variant(tuned: Entry, wheel: Path, store: Store, now: str) -> Entry:
             published=now,
             verdicts=(),  # these, and the signature, are for the tuned wheel's bytes
             provenance=None,
+            rebuilt_sha256="",
         )
         store.put_new(_build_key(entry), path, entry.sha256)
     store.put_new(_build_key(entry) + METADATA, metadata, entry.metadata_sha256)

@@ -32,6 +32,7 @@ PAYLOAD = "application/vnd.in-toto+json"
 KIND = "Key File"
 REBUILT = "urn:tensorwright:rebuilt:1"
 _NAMES = {PREDICATE: "SLSA provenance v1", REBUILT: "a rebuilder's statement"}
+_NOUNS = {PREDICATE: "provenance", REBUILT: "rebuilder's statement"}
 _VERSION = 1
 _TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """Exceptions from parsing invalid data as JSON of a known shape."""
@@ -182,9 +183,9 @@ def verify_statement(
             return signer.id
         faults.append(f"signed by key {signer.id}, {fault}")
     if faults:
-        raise PublishError(f"the provenance of {file}, {faults[0]}")
+        raise PublishError(f"the {_NOUNS[predicate]} of {file}, {faults[0]}")
     keys = ", ".join(signer.id for signer in signers)
-    raise PublishError(f"the provenance of {file} is not signed by any of the keys {keys}")
+    raise PublishError(f"the {_NOUNS[predicate]} of {file} is not signed by any of the keys {keys}")
 
 
 def read_claimed_signer(data: bytes, file: str) -> str:

@@ -20,7 +20,7 @@ from tfcore import console
 from tfcore.errors import BusyError, PublishError, RecordError, UnverifiedError
 from tfcore.records import format_json
 from tfwheels import catalog, trust
-from tfwheels.catalog import INDEX, Catalog
+from tfwheels.catalog import INDEX, Catalog, CatalogSignature
 from tfwheels.entry import NO_CHECKS, Entry, Withdrawal, read_entry, require_checked
 from tfwheels.folder import OWN_NAME, require_same
 from tfwheels.gate import Judgement
@@ -121,18 +121,19 @@ def publish(
     of a wheel or a wheel lacks a required signature, ChecksumError for a wheel that changed after
     it was checked, WheelError, RecordError, BusyError, DiskError.
     """
-    candidates = [_create_candidate(path, judgements, rebuilt, now) for path in wheels]
+    candidates = [_create_candidate(path, judgements, now) for path in wheels]
     for candidate in candidates:
         require_checked(candidate.path, candidate.entry.sha256, checked)
     with contextlib.nullcontext() if dry_run else store.lock():
         signing = trust.resolve_signing(signing, store)
         candidates = [_add_provenance(candidate, signing, store) for candidate in candidates]
+        candidates = [_add_statement(candidate, rebuilt, store) for candidate in candidates]
         beside = {key: data for candidate in candidates for key, data in candidate.beside.items()}
         pool: _PoolState | None = None
         for _ in range(TRIES):
             current = store.read(catalog.KEY) if reindex else INDEX.start(store, dry_run=dry_run)
             old = (
-                _read_pool(store, current, signing.trusted)
+                _read_pool(store, current, signing.anchors if signing.trusted else ())
                 if reindex
                 else catalog.parse(current, store.where)
             )
@@ -143,8 +144,8 @@ def publish(
             entries = apply_change(entries, named, change, now)
             needed = trust.resolve_signing(signing, store).trusted
             trust.require_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
-            if needed and not reindex and (signing.key or old.signature) and old.entries:
-                verify_catalog(current, needed, store.where)
+            if not reindex:
+                _require_verified(current, old, signing, store.where)
             pages = render(entries, family)
             if reindex and family is None:
                 pages |= _empty_removed(pages, store)
@@ -152,10 +153,10 @@ def publish(
             begins = pool is None
             pool = pool or _inspect_pool(candidates, old.entries, store)
             outcome = _summarize(candidates, old.entries, entries, named, changed, pool, family)
-            if dry_run:
-                return outcome
             if old.signature and not signing.key and (changed or entries != old.entries):
                 raise PublishError(f"{store.where} is signed", hint=_ADD_KEY)
+            if dry_run:
+                return outcome
             if begins:
                 trust.save_trusted(signing, store)
                 _store_missing(candidates, pool, store)
@@ -186,14 +187,9 @@ def _empty_removed(pages: Mapping[str, bytes], store: Store) -> dict[str, bytes]
     return removed
 
 
-def _create_candidate(
-    path: Path, judgements: Mapping[str, Judgement], rebuilt: Mapping[str, bytes], now: str
-) -> _Candidate:
+def _create_candidate(path: Path, judgements: Mapping[str, Judgement], now: str) -> _Candidate:
     entry, metadata = read_entry(path, published=now)
     beside = {build_metadata_key(entry.name, entry.file): metadata}
-    if statement := rebuilt.get(entry.sha256):
-        entry = dataclasses.replace(entry, rebuilt_sha256=compute_digest(statement).sha256)
-        beside[build_rebuilt_key(entry.name, entry.file)] = statement
     judgement = judgements.get(entry.sha256)
     if judgement is not None:
         entry = catalog.add_judgement(entry, judgement)
@@ -214,6 +210,17 @@ def _add_provenance(candidate: _Candidate, signing: Signing, store: Store) -> _C
     key = build_provenance_key(candidate.entry.name, candidate.entry.file)
     entry = dataclasses.replace(candidate.entry, provenance=signed)
     return dataclasses.replace(candidate, entry=entry, beside={**candidate.beside, key: data})
+
+
+def _add_statement(candidate: _Candidate, rebuilt: Mapping[str, bytes], store: Store) -> _Candidate:
+    """Add a rebuilder's statement, unless the index has one: a published file never changes."""
+    entry = candidate.entry
+    statement = rebuilt.get(entry.sha256)
+    key = build_rebuilt_key(entry.name, entry.file)
+    if statement is None or store.read(key) is not None:
+        return candidate
+    entry = dataclasses.replace(entry, rebuilt_sha256=compute_digest(statement).sha256)
+    return dataclasses.replace(candidate, entry=entry, beside={**candidate.beside, key: statement})
 
 
 def _inspect_pool(
@@ -349,15 +356,33 @@ def _write_catalog(
 ) -> bool:
     """Write the catalog, unless nothing changed; return False if another publisher was faster.
 
-    With `renew`, or without a signature so far, a signed catalog is always written.
+    A signed catalog is also written with `renew`, and if the old one has no signature, or one of
+    another key or for another manifest.
 
     A written page always gives a new revision, even with the same entries. It shows another
     publisher that has already checked the pages that it must check them again.
     """
     same = new.entries == old.entries and not changed and old.to_bytes() == current
-    if same and not (new.signature and (renew or old.signature is None)):
+    if same and not (new.signature and (renew or _is_outdated(old.signature, new.signature))):
         return True
     return store.swap(catalog.KEY, new.to_bytes(), current)
+
+
+def _is_outdated(old: CatalogSignature | None, new: CatalogSignature) -> bool:
+    return old is None or (old.key, old.manifest) != (new.key, new.manifest)
+
+
+def _require_verified(current: bytes | None, old: Catalog, signing: Signing, where: str) -> None:
+    """Raise UnverifiedError for a catalog that is not what a trusted key signed.
+
+    An index without trusted signers has no signed catalog. Without a signing key, an unsigned
+    catalog is accepted: it stays unsigned. An empty one may be that of a new index.
+    """
+    if old.signature is None and not (signing.trusted and signing.key and old.entries):
+        return
+    if not signing.anchors:
+        raise UnverifiedError(f"{where} is signed", hint="Add --trust PUBLIC, and --sign KEY")
+    verify_catalog(current, signing.anchors, where)
 
 
 def _summarize(

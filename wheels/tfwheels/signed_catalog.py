@@ -28,10 +28,10 @@ from tfwheels.reader import IndexReader
 
 PAYLOAD = "application/vnd.tensorwright.catalog+json"
 VALID_DAYS = 90
-_RENEW = "Renew it: invoke publish --to INDEX --sign KEY --renew"
+_RENEW = "Its publisher renews it: invoke publish --to INDEX --sign KEY --renew"
 _REINDEX = (
-    "If you trust the wheels in its pool, read them again: invoke publish --to INDEX --reindex "
-    "--sign KEY --trust PUBLIC"
+    "Pass all keys that may sign it with --trust. If you publish it and trust the wheels in its "
+    "pool, read them again: invoke publish --to INDEX --reindex --sign KEY --trust PUBLIC"
 )
 _SCHEMA = 1
 
@@ -120,8 +120,7 @@ def check_revision(data: bytes, catalog: Catalog, where: str, folder: Path) -> N
     Raises PublishError for a lower revision than the last one read on this machine, and for another
     catalog with the same revision.
     """
-    where = where if "://" in where else str(Path(where).resolve())
-    path = folder / f"{hashlib.sha256(where.encode()).hexdigest()[:16]}.json"
+    path = _get_history(where, folder)
     now = _LastCatalog(
         where=where, revision=catalog.revision, sha256=hashlib.sha256(data).hexdigest()
     )
@@ -142,6 +141,16 @@ def check_revision(data: bytes, catalog: Catalog, where: str, folder: Path) -> N
         records.save(path, now)
 
 
+def has_history(where: str, folder: Path) -> bool:
+    """Return whether a signed catalog of this index was read on this machine before."""
+    return _get_history(where, folder).exists()
+
+
+def _get_history(where: str, folder: Path) -> Path:
+    place = where if "://" in where else str(Path(where).resolve())
+    return folder / f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.json"
+
+
 def _load_last(path: Path) -> _LastCatalog | None:
     """Return the record; None if there is none. Raises RecordError for a damaged one."""
     if not path.exists():
@@ -155,7 +164,7 @@ def _load_last(path: Path) -> _LastCatalog | None:
 def _build_payload(fields: Mapping[str, Any]) -> bytes:
     """Return the signed bytes of a catalog from its JSON fields.
 
-    The fields are those of the file, not of the record: a later version may add fields.
+    The fields are those of the file, because a later version may add fields with defaults.
     """
     unsigned = {**fields, "signature": {**fields["signature"], "value": ""}}
     return format_canonical(unsigned).encode()

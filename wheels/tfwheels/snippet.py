@@ -197,7 +197,7 @@ def _format_check(snippet: Snippet, url: str, signer: PublicKey) -> Iterator[str
     """
     yield _format_file(_PROGRAM, Path(check_wheel.__file__).read_text(encoding="utf-8"))
     yield _format_file(_PEM, signer.pem)
-    check = shlex.join(("python3", _PROGRAM, url, _PEM))
+    check = shlex.join(("python3", _PROGRAM, url, _PEM, snippet.sha256))
     needs = f"{_BY_HASH} -r {shlex.quote(snippet.lock or 'requirements.txt')}"
     for tool in ("", "uv "):
         install = f"{tool}pip install --no-deps {shlex.quote(f'./{snippet.file}')}"

@@ -65,8 +65,7 @@ def _describe_change(published: PublishResult, where: str, *, dry_run: bool) -> 
     be, change = ("would be ", "would be written") if dry_run else ("", "written")
     pages = f"{format_count(len(published.pages), 'page')} {change}"
     if published.withdrawals:
-        wheels = format_count(len(published.withdrawals), "wheel")
-        return f"{where}: {wheels} {be}changed, {pages}"
+        return f"{where}: {pages}"
     restored = f"{len(published.restored)} {be}restored, " if published.restored else ""
     return (
         f"{where}: {format_count(len(published.added), 'wheel')} {be}added, {restored}"

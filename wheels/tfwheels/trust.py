@@ -39,11 +39,23 @@ Read = Callable[[str], bytes | None]
 class Signing:
     """The signer and the trusted signers: `key` signs new files.
 
-    If there are `trusted` signers, one of them must have signed every wheel in the index.
+    If there are `trusted` signers, one of them must have signed every wheel in the index. `given`
+    are those that the user named; None before `resolve_signing` adds the stored ones.
     """
 
     key: SigningKey | None = None
     trusted: tuple[PublicKey, ...] = ()
+    given: tuple[PublicKey, ...] | None = None
+
+    @property
+    def anchors(self) -> tuple[PublicKey, ...]:
+        """Return the keys that may have signed the catalog.
+
+        The user's, else the signing key; those that the index stores only for readers, because
+        whoever can write to the index can change them.
+        """
+        own = () if self.key is None else (self.key.public,)
+        return self.given or own or self.trusted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +96,8 @@ def resolve_signing(signing: Signing, store: Store) -> Signing:
     trusted = signing.trusted or stored
     if signing.key is not None:
         _require_trusted(signing.key.public, trusted, store.where)
-    return dataclasses.replace(signing, trusted=trusted)
+    given = signing.trusted if signing.given is None else signing.given
+    return dataclasses.replace(signing, trusted=trusted, given=given)
 
 
 def _require_trusted(signer: PublicKey, trusted: Sequence[PublicKey], where: str) -> None:

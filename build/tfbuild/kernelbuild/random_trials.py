@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfcore import settings
+from tfcore import console, settings
 from tfcore.errors import AgreementError, RecordError, TimeLimitError, WorkerError
 from tfcore.records import decode_record, load, parse_json, save
 from tfcore.run import Completed, run
@@ -17,7 +17,7 @@ from tfcore.run import Completed, run
 FAMILIES = ("chains", "products", "grouped", "loops", "updates", "models")
 """The families of `probe.random_programs`, which only an environment with TensorFlow can import."""
 SCHEMA = 1
-FILE = "results.json"
+FILE = "random-programs.json"
 LEAST_PROGRAMS = 600
 """Random programs that `publish --require-results` needs: those of five minutes on a Zen 5."""
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -98,7 +98,10 @@ def search_results(
     began, first, crashes = time.monotonic(), 0, 0
     while first < request.programs:
         left = request.seconds - (time.monotonic() - began)
-        if left <= 0 or crashes > _MOST_CRASHES:
+        if left <= 0:
+            break
+        if crashes > _MOST_CRASHES:
+            console.warn(f"TensorFlow crashed {crashes} times: the search ends here")
             break
         out = request.folder / f"results-{first}.json"
         done = _run_task(request, out, first=first, last=request.programs, seconds=left)
@@ -185,6 +188,7 @@ def require_searched(wheel: str, sha256: str, reports: Path) -> None:
     """Raise AgreementError unless `reports` has enough random programs of a wheel without faults.
 
     All searches of the wheel count, so that a later one does not hide what an earlier one found.
+    Programs that ran no fused op do not count, nor the same seed twice.
     """
     searches = [
         search
@@ -192,7 +196,11 @@ def require_searched(wheel: str, sha256: str, reports: Path) -> None:
         if (search := load_search(path)).wheel_sha256 == sha256
     ]
     wrong = sum(search.wrong for search in searches)
-    programs = sum(row.programs for search in searches for row in search.families.values())
+    by_seed: dict[int, int] = {}
+    for search in searches:
+        fused = sum(row.fused for row in search.families.values())
+        by_seed[search.seed] = max(fused, by_seed.get(search.seed, 0))
+    programs = sum(by_seed.values())
     if wrong:
         raise AgreementError(
             f"{wrong} random programs compute wrong results with {wheel}, or crash",
@@ -200,9 +208,9 @@ def require_searched(wheel: str, sha256: str, reports: Path) -> None:
         )
     if programs < LEAST_PROGRAMS:
         raise AgreementError(
-            f"{programs} random programs were run with {wheel}; --require-results needs "
+            f"{programs} random programs ran fused ops of {wheel}; --require-results needs "
             f"{LEAST_PROGRAMS}",
-            hint="Run: invoke selfcheck --results --candidate WHEEL",
+            hint="Run: invoke selfcheck --results --candidate WHEEL, each time with another --seed",
         )
 
 

@@ -155,6 +155,8 @@ def _read_lines(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
         record = find_record_name(archive)
         listed = _parse_record(read_small_member(archive, archive.NameToInfo[record]))
         unhashed = list_unhashed(record)
+        for name in unhashed & archive.NameToInfo.keys():
+            read_small_member(archive, archive.NameToInfo[name])
         members = [info for info in list_files(archive) if info.filename not in unhashed]
         lines = tuple(line_of(archive, info, listed.get(info.filename)) for info in members)
         missing = listed.keys() - archive.NameToInfo.keys()
@@ -292,9 +294,9 @@ def read_small_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """
     if info.file_size > _SMALL_BYTES:
         raise _build_size_error(info.filename, info.file_size)
-    with archive.open(info) as source:
-        # read() would unpack all bytes, which may be more than the directory states.
-        return source.read(info.file_size + 1)
+    assert archive.filename is not None  # noqa: S101  (it was opened by path)
+    with Path(archive.filename).open("rb") as source:
+        return b"".join(read_blocks(source, info))
 
 
 def find_record_name(archive: zipfile.ZipFile) -> str:

@@ -35,6 +35,8 @@ _SECOND_NAMES = {0x7075: "path", 0x6375: "comment"}
 """Extra fields with a second name or comment (4.6.8, 4.6.9)."""
 _DOS_FOLDER = 0x10
 _BLOCK = 1 << 20
+_EMPTY_STREAM = 2
+"""Bytes of a compressed stream of no data, which some tools write for a folder."""
 
 
 class Header(NamedTuple):
@@ -275,6 +277,8 @@ def _check_local(source: IO[bytes], header: Header) -> int:
     if local_name != header.name:
         raise zipfile.BadZipFile(f"{name} has another name in its own header")
     size, packed = _widen(header.name, extra, (size, packed))
+    if method == zipfile.ZIP_STORED and (flags & _SIZES_FOLLOW or header.packed != header.size):
+        raise zipfile.BadZipFile(f"{name} is not compressed, and only one reader finds its end")
     if (flags, method) != (header.flags, header.method):
         raise zipfile.BadZipFile(f"{name} has another method or flags in its own header")
     actual, expected = (crc, packed, size), (header.crc, header.packed, header.size)
@@ -331,7 +335,7 @@ def _check_kind(header: Header, name: str) -> None:
     is_folder = name.endswith("/")
     kind = stat.S_IFMT(header.attributes >> 16)
     contradicts = (
-        kind == stat.S_IFREG or header.size
+        kind == stat.S_IFREG or header.size or header.packed > _EMPTY_STREAM
         if is_folder
         else kind == stat.S_IFDIR or header.attributes & _DOS_FOLDER
     )

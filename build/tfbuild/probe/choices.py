@@ -1,9 +1,10 @@
 """Choices from which a random program is made, and the search for fewer that still fail.
 
 A program is made from a sequence of numbers alone, so the same sequence gives the same program in
-any process and release. To shrink a program, the sequence is made shorter and its numbers smaller,
-as Hypothesis does (MacIver and Donaldson, "Test-Case Reduction via Test-Case Generation", ECOOP
-2020); the programs run inside TensorFlow's environment, which does not have Hypothesis.
+any process and release of TensorFlow, until a choice is added before one that it uses. To shrink a
+program, the sequence is made shorter and its numbers smaller, as Hypothesis does (MacIver and
+Donaldson, "Test-Case Reduction via Test-Case Generation", ECOOP 2020); the programs run inside
+TensorFlow's environment, which does not have Hypothesis.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def test_a_damaged_member_is_named(stock: Path) -> None:
     damage_library(stock)
     with pytest.raises(WheelError, match=r"demo_pkg/libdemo\.so\.2 .*another size or checksum"):
         verify_record(stock)
-    with pytest.raises(WheelError, match="CRC-32"):
+    with pytest.raises(WheelError, match="another size or checksum"):
         read_member(stock, "demo_pkg/libdemo.so.2")
 
 

@@ -176,19 +176,21 @@ def test_a_crash_is_counted_and_the_search_goes_on(
 
 
 def test_a_wheel_needs_enough_programs_and_no_wrong_one(tmp_path: Path) -> None:
-    def keep(name: str, sha256: str, count: FamilyCount) -> None:
-        result = ResultSearch(seed=1, seconds=1, wheel_sha256=sha256, families={"chains": count})
+    def keep(name: str, sha256: str, seed: int, **counts: Any) -> None:
+        count = FamilyCount(**counts)
+        result = ResultSearch(seed=seed, seconds=1, wheel_sha256=sha256, families={"chains": count})
         save(tmp_path / name / random_trials.FILE, result)
 
-    with pytest.raises(AgreementError, match=r"^0 random programs were run with x\.whl"):
+    with pytest.raises(AgreementError, match=r"^0 random programs ran fused ops of x\.whl"):
         require_searched("x.whl", "a", tmp_path)
-    keep("one", "a", FamilyCount(programs=400))
-    keep("other", "b", FamilyCount(programs=4000))
+    keep("one", "a", 1, programs=900, fused=400)
+    keep("other", "b", 1, programs=4000, fused=4000)
+    keep("same", "a", 1, programs=300, fused=300)
     with pytest.raises(AgreementError, match=r"^400 random programs"):
         require_searched("x.whl", "a", tmp_path)
-    keep("two", "a", FamilyCount(programs=200))
+    keep("two", "a", 2, programs=200, fused=200)
     require_searched("x.whl", "a", tmp_path)
-    keep("three", "a", FamilyCount(programs=1, crashed=((1,),)))
+    keep("three", "a", 3, programs=1, crashed=((1,),))
     with pytest.raises(AgreementError, match="wrong results with"):
         require_searched("x.whl", "a", tmp_path)
     (tmp_path / "three" / random_trials.FILE).write_text('{"schema": 1}', "utf-8")
