@@ -15,11 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.builders import publications
+from tests.builders.gate_comparisons import LOSS, compared
 from tests.builders.index_wheels import stand_in
 from tests.builders.publications import files
 from tests.builders.served_index import running
 from tests.builders.signing_keys import public_file
 
+from tfbuild.upstream.download import hash_file
 from tfcore.errors import PublishError, RecordError, UnverifiedError, UsageError
 from tfwheels import catalog, check_index
 from tfwheels.catalog import Catalog
@@ -167,7 +169,7 @@ def test_the_same_again_keeps_the_signature_and_renew_makes_another(
 
 def test_a_signature_holds_for_fields_that_a_later_version_adds(key: SigningKey) -> None:
     """It covers the file, not what this version knows of it."""
-    signed = sign_catalog(Catalog(), key, manifest="0" * 64, now=NOW.isoformat())
+    signed = sign_catalog(Catalog(), key, manifest="0" * 64, now=NOW.isoformat(), index="1")
     assert verify_catalog(signed.to_bytes(), (key.public,), "index")[0] == signed
     compact = json.dumps(json.loads(signed.to_bytes())).encode()
     assert verify_catalog(compact, (key.public,), "index")[0] == signed
@@ -203,7 +205,11 @@ def test_no_changed_field_of_a_catalog_keeps_the_signature(
     path = stand_in(folder, OLD, targets=("haswell",))
     entry = read_entry(path, published="2026-01-01T00:00:00+00:00")[0]
     signed = sign_catalog(
-        Catalog(revision=3, entries=(entry,)), key, manifest="0" * 64, now=NOW.isoformat()
+        Catalog(revision=3, entries=(entry,)),
+        key,
+        manifest="0" * 64,
+        now=NOW.isoformat(),
+        index="1",
     )
     fields = json.loads(signed.to_bytes())
     spot: Any = fields
@@ -226,7 +232,7 @@ def test_no_changed_field_of_a_catalog_keeps_the_signature(
 def test_a_catalog_by_another_key_is_not_taken(
     index: Folder, other: SigningKey, new: Path, key: SigningKey, check: Callable[..., CheckedIndex]
 ) -> None:
-    signed = sign_catalog(read(index), other, manifest="0" * 64, now=NOW.isoformat())
+    signed = sign_catalog(read(index), other, manifest="0" * 64, now=NOW.isoformat(), index="1")
     (index.root / catalog.KEY).write_bytes(signed.to_bytes())
     with pytest.raises(UnverifiedError, match=key.public.id):
         check(index)
@@ -244,7 +250,7 @@ def test_keys_that_only_the_index_names_may_not_sign_its_catalog(
     publications.put(index, new, old, signing=evil, reindex=True)
     before = files(index)
     for options in ({"renew": True}, {}):
-        with pytest.raises(UnverifiedError, match=key.public.id):
+        with pytest.raises(PublishError, match=key.public.id):
             publications.put(index, signing=Signing(key=key), **options)
     assert files(index) == before
 
@@ -259,6 +265,98 @@ def test_an_older_copy_of_the_index_is_noticed(
     copy.rename(index.root)
     with pytest.raises(PublishError, match="went back to revision"):
         check(index)
+
+
+def test_another_index_of_the_same_publisher_is_noticed(
+    index: Folder,
+    key: SigningKey,
+    old: Path,
+    new: Path,
+    tmp_path: Path,
+    check: Callable[..., CheckedIndex],
+) -> None:
+    """Such as one for trials, with a higher revision."""
+    staging = Folder(root=tmp_path / "staging")
+    put(staging, key, old)
+    put(staging, key, new)
+    put(index, key, history=tmp_path / "own", renew=True)
+    check(index)
+    shutil.rmtree(index.root)
+    staging.root.rename(index.root)
+    with pytest.raises(PublishError, match="is another index"):
+        check(index)
+    with pytest.raises(PublishError, match="is another index"):
+        put(index, key, history=tmp_path / "own", renew=True)
+
+
+def test_a_publisher_notices_what_a_client_notices(
+    index: Folder,
+    key: SigningKey,
+    old: Path,
+    new: Path,
+    tmp_path: Path,
+    check: Callable[..., CheckedIndex],
+) -> None:
+    own: dict[str, Any] = {"history": tmp_path / "own"}
+    copy = Path(shutil.copytree(index.root, tmp_path / "copy"))
+    put(index, key, new, **own)
+    check(index)
+    shutil.rmtree(index.root)
+    copy.rename(index.root)
+    with pytest.raises(PublishError, match="went back"):
+        put(index, key, new, **own)
+    put(index, key, new, reindex=True, **own)
+    assert check(index).faults == ()
+    for empties in (True, False):
+        kept = index.read(catalog.KEY) or b""
+        edit(index, strip)
+        if empties:
+            edit(index, empty)
+        for signing in (Signing(key=key, trusted=(key.public,)), Signing(), Signing(key=key)):
+            with pytest.raises(UnverifiedError):
+                publications.put(index, old, signing=signing, **own)
+        (index.root / catalog.KEY).write_bytes(kept)
+    (index.root / FILE).unlink()
+    for signing in (Signing(key=key), Signing()):
+        with pytest.raises(PublishError):
+            publications.put(index, old, new, signing=signing, reindex=True, **own)
+    assert check(index).faults == ()
+
+
+def test_an_expired_catalog_is_signed_again_only_if_that_is_asked_for(
+    index: Folder, key: SigningKey, new: Path
+) -> None:
+    late = (NOW + timedelta(days=VALID_DAYS + 1)).isoformat(timespec="seconds")
+    with pytest.raises(PublishError, match="expired"):
+        put(index, key, new, now=late)
+    put(index, key, new, now=late, renew=True)
+    put(index, key, new, now=late)
+
+
+def test_a_catalog_near_its_end_is_signed_again_by_any_publishing(
+    index: Folder, key: SigningKey, old: Path
+) -> None:
+    before = read(index)
+    put(index, key, old, now=(NOW + timedelta(days=40)).isoformat(timespec="seconds"))
+    assert read(index) == before
+    put(index, key, old, now=(NOW + timedelta(days=50)).isoformat(timespec="seconds"))
+    assert read(index).revision == before.revision + 1
+
+
+def test_a_comparison_that_was_changed_in_the_pool_gives_no_verdict(
+    key: SigningKey, old: Path, tmp_path: Path
+) -> None:
+    judgement = compared(tmp_path / "measured", old, LOSS)
+    index = Folder(root=tmp_path / "judged")
+    put(index, key, old, judgements={hash_file(old): judgement})
+    (before,) = read(index).entries
+    assert before.verdicts
+    put(index, key, reindex=True)
+    assert read(index).entries[0].verdicts == before.verdicts
+    (path,) = index.root.glob("pool/*/*.comparison*")
+    path.write_bytes(path.read_bytes().replace(b"slower", b"faster"))
+    put(index, key, reindex=True)
+    assert read(index).entries[0].verdicts == ()
 
 
 def test_two_copies_with_one_revision_are_noticed(
@@ -428,12 +526,15 @@ def test_reading_the_pool_again_mends_a_changed_catalog(
     index: Folder,
     key: SigningKey,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
     check: Callable[..., CheckedIndex],
 ) -> None:
+    own: dict[str, Any] = {"history": tmp_path / "own"}
+    put(index, key, renew=True, **own)
     check(index)
     (before,) = read(index).entries
     edit(index, change)
-    put(index, key, reindex=True)
+    put(index, key, reindex=True, **own)
     assert "yank and quarantine such wheels again" in capsys.readouterr().err
     (after,) = read(index).entries
     assert (after.targets, after.sha256) == (before.targets, before.sha256)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
 
 from packaging.tags import parse_tag
@@ -20,7 +20,8 @@ from packaging.version import Version
 
 from tfbuild.packing.tuned import read_tuned
 from tfcore import console
-from tfcore.errors import PublishError, RecordError
+from tfcore.cpus.targets import parse_target
+from tfcore.errors import PublishError, RecordError, TargetError
 from tfcore.records import decode_record, format_json, parse_json, quote_value
 from tfwheels import gate
 from tfwheels.entry import Entry, GateResult, SignedProvenance, WheelKind, read_entry
@@ -48,13 +49,14 @@ _MOST_REVISIONS = 1 << 62
 class CatalogSignature:
     """The signature of a catalog, see `signed_catalog`.
 
-    `issued` and `expires` are ISO 8601 in UTC, `manifest` is the SHA-256 of the manifest, `key` the
-    id of the key, and `value` the signature in hex.
+    `issued` and `expires` are ISO 8601 in UTC, `manifest` is the SHA-256 of the manifest, `index`
+    identifies the index, `key` is the id of the key, and `value` the signature in hex.
     """
 
     issued: str
     expires: str
     manifest: str
+    index: str
     key: str
     value: str
 
@@ -169,6 +171,11 @@ def _check_entry(entry: Entry) -> None:
     for digest in (entry.sha256, entry.metadata_sha256):
         if not is_sha256(digest):
             raise ValueError(f"{entry.file} has {quote_value(digest)} in place of a SHA-256")
+    for target in entry.targets:
+        try:
+            parse_target(target)
+        except TargetError as error:
+            raise ValueError(f"{entry.file} has an unknown target: {error.message}") from error
     if entry.kind is WheelKind.TUNED and not entry.targets:
         raise ValueError(f"{entry.file} is tuned but has no target")
 
@@ -186,12 +193,13 @@ def merge_entries(known: Iterable[Entry], fresh: Iterable[Entry]) -> tuple[Entry
     return tuple(sorted(by_file.values(), key=_get_sort_key))
 
 
-def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
+def reindex_pool(store: Store, current: bytes | None = None, *, signed: bool = False) -> Catalog:
     """Build a catalog from the bytes of all wheels in the pool and the comparisons beside them.
 
     Includes wheels that a killed run stored. The publication time of a wheel is the time when it
     was stored. The revision, and fields that only the catalog `current` records, are copied, if it
-    can be read. Raises WheelError, RecordError, and PublishError for a wheel whose bytes differ
+    can be read. In a `signed` index, only comparisons count whose hash the catalog has. Raises
+    WheelError, RecordError, and PublishError for a wheel whose bytes differ
     from the catalog's, or a METADATA file whose bytes differ from the wheel's.
     """
     old_catalog = _read_known(current, store.where)
@@ -202,6 +210,8 @@ def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
     with console.track_progress("wheels", len(wheels)) as count:
         for done, key in enumerate(wheels, 1):
             beside = [file for file in files if _MEASURED in file.partition(key)[2]]
+            if signed:
+                beside = _filter_known(store, beside, known.get(PurePosixPath(key).name))
             entry = _read_stored(store, key, beside)
             old = known.get(entry.file)
             entries.append(entry if old is None else _restore_fields(old, entry, key, store.where))
@@ -211,6 +221,15 @@ def reindex_pool(store: Store, current: bytes | None = None) -> Catalog:
     for file in sorted(file for file in lost if known[file].withdrawal):
         console.warn(f"{file} is not in the pool; that it was withdrawn is forgotten")
     return Catalog(revision=old_catalog.revision, entries=tuple(sorted(entries, key=_get_sort_key)))
+
+
+def _filter_known(store: Store, comparisons: Iterable[str], old: Entry | None) -> list[str]:
+    """Return the comparisons whose bytes the entry of a wheel names."""
+    if old is None:
+        return []
+    hashes = {verdict.sha256 for verdict in old.verdicts}
+    hashes |= {sha256 for _, sha256 in (old.gating.evidence if old.gating else ())}
+    return [key for key in comparisons if compute_digest(store.read(key) or b"").sha256 in hashes]
 
 
 def _read_stored(store: Store, key: str, comparisons: Sequence[str]) -> Entry:
@@ -301,7 +320,7 @@ def _renew_entry(old: Entry, new: Entry) -> Entry:
         new,
         published=old.published,
         verdicts=tuple(verdicts.values()),
-        provenance=new.provenance or old.provenance,
+        provenance=old.provenance or new.provenance,
         rebuilt_sha256=new.rebuilt_sha256 or old.rebuilt_sha256,
         gating=_merge_gating(old.gating, new.gating),
         withdrawal=old.withdrawal,

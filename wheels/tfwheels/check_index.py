@@ -14,7 +14,7 @@ from tfcore.errors import PublishError
 from tfcore.records import parse_json, quote_value
 from tfwheels.folder import Folder
 from tfwheels.keys import PublicKey
-from tfwheels.layout import JSON, SIMPLE, build_folder_key, compute_digest, is_sha256
+from tfwheels.layout import JSON, SIMPLE, VARIANTS, build_folder_key, compute_digest, is_sha256
 from tfwheels.publish import MANIFEST
 from tfwheels.reader import IndexReader
 from tfwheels.signed_catalog import read_catalog
@@ -84,9 +84,10 @@ def _compare_files(
 
 def _list_unknown(folder: Folder, hashes: Container[str]) -> Iterator[str]:
     """Yield a line for each page that the manifest does not list, and for each link."""
-    for path in sorted((folder.root / SIMPLE).rglob("*")):
+    for path in sorted(folder.root.rglob("*")):
         key = path.relative_to(folder.root).as_posix()
-        if path.is_symlink() or (path.is_file() and key not in hashes):
+        is_page = path.is_file() and key.startswith((f"{SIMPLE}/", f"{VARIANTS}/"))
+        if path.is_symlink() or (is_page and key not in hashes):
             yield f"{key} is {'a link' if path.is_symlink() else 'not in the manifest'}"
 
 

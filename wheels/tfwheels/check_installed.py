@@ -26,7 +26,10 @@ import hashlib, json
 from importlib.metadata import distributions
 found = []
 for installed in distributions():
-    if not (installed.metadata["Name"] or "").lower().startswith("tensorflow"):
+    try:
+        if not installed.metadata["Name"].lower().startswith("tensorflow"):
+            continue
+    except (AttributeError, UnicodeDecodeError):
         continue
     wheel = installed.read_text("WHEEL") or ""
     tags = [line[5:].strip() for line in wheel.splitlines() if line.startswith("Tag: ")]

@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -35,7 +36,7 @@ def main(url: str, key: str, expected: str = "") -> None:
         if not any(is_attested(attestation, wheel, sha256, key) for attestation in attestations):
             sys.exit(f"these bytes of {wheel} are NOT signed by {key}: do not install it")
         part.replace(wheel)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError, HTTPException) as error:
         sys.exit(f"cannot check {wheel}, do not install it: {type(error).__name__}: {error}")
     finally:
         if part.exists():

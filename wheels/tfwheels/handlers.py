@@ -18,8 +18,6 @@ from tfcore.cpus.targets import Target, match_cpu, parse_target
 from tfcore.errors import (
     CpuError,
     PublishError,
-    RecordError,
-    UnverifiedError,
     UsageError,
     WheelError,
 )
@@ -41,7 +39,7 @@ from tfwheels.level_variants import publish_variants, renew_variants
 from tfwheels.publish import NO_STATEMENTS, PublishResult, publish
 from tfwheels.reader import open_reader
 from tfwheels.remote import check_url
-from tfwheels.signed_catalog import check_revision, has_history, read_catalog, verify_catalog
+from tfwheels.signed_catalog import read_catalog
 from tfwheels.store import Store, open_store
 from tfwheels.trust import Signing, resolve_signing
 from tfwheels.upload import upload
@@ -189,17 +187,8 @@ def _publish_signed(
     renew: bool = False,
     dry_run: bool,
 ) -> PublishResult:
-    """Publish, and compare the revision of a signed catalog with the last one seen here.
-
-    `signing` has the signers that the index trusts, if there is a key or a trusted signer.
-    """
-    trusted = signing.trusted
-    if trusted:
-        # A new reading of the pool replaces a catalog that was changed.
-        ignored = (UnverifiedError, RecordError) if reindex else ()
-        with contextlib.suppress(*ignored):
-            _check_revision(store, signing)
-    published = publish(
+    """Publish with the history of this machine."""
+    return publish(
         wheels,
         store,
         judgements=judgements,
@@ -210,27 +199,9 @@ def _publish_signed(
         reindex=reindex,
         change=change,
         renew=renew,
+        history=settings.paths().indexes,
         dry_run=dry_run,
     )
-    if trusted and not dry_run:
-        _check_revision(store, signing)
-    return published
-
-
-def _check_revision(store: Store, signing: Signing) -> None:
-    """Compare the catalog with the last one that was read here, and record it.
-
-    Raises UnverifiedError, also for an unsigned one if the last one was signed; PublishError.
-    """
-    data, history = store.read(catalog.KEY), settings.paths().indexes
-    if data is not None and catalog.parse(data, store.where).signature is not None:
-        signed, _ = verify_catalog(data, signing.anchors, store.where)
-        check_revision(data, signed, store.where, history)
-    elif has_history(store.where, history):
-        raise UnverifiedError(
-            f"{store.where} was signed when it was last read here, and is not any more",
-            hint="If you trust the wheels in its pool, add --reindex",
-        )
 
 
 def _upload(candidates: Candidates, options: PublishOptions, *, as_json: bool) -> str:

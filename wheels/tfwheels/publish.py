@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 
@@ -36,7 +38,16 @@ from tfwheels.layout import (
     compute_digest,
 )
 from tfwheels.pages import render, render_removed
-from tfwheels.signed_catalog import sign_catalog, verify_catalog
+from tfwheels.signed_catalog import (
+    VALID_DAYS,
+    LastCatalog,
+    check_revision,
+    load_last,
+    record_revision,
+    require_valid,
+    sign_catalog,
+    verify_catalog,
+)
 from tfwheels.store import Store
 from tfwheels.trust import Signing
 from tfwheels.wheel_choice import PageChoice, choose, targets_for
@@ -47,7 +58,7 @@ TRIES = 20
 """Largest number of attempts; each failure means that another publisher succeeded."""
 _UNSIGNED = Signing()
 NO_STATEMENTS: Mapping[str, bytes] = MappingProxyType({})
-_ADD_KEY = "Add --sign KEY: its catalog needs a new signature after each change"
+_ADD_KEY = "Add --sign KEY --trust PUBLIC: its catalog needs a new signature after each change"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +118,7 @@ def publish(
     reindex: bool = False,
     change: WithdrawalChange = NO_CHANGE,
     renew: bool = False,
+    history: Path | None = None,
     dry_run: bool = False,
 ) -> PublishResult:
     """Add wheels to the index, withdraw or restore others by `change`, and rebuild its pages.
@@ -115,7 +127,8 @@ def publish(
     results by the wheel's SHA-256, `now` is ISO 8601 in UTC, `checked` has the SHA-256 that wheels
     had when they were checked, `rebuilt` has rebuilders' statements by the wheel's SHA-256. In an
     index with trusted signers, the key of `signing` signs the catalog; `renew` signs it again
-    although nothing changed. `reindex` reads the pool instead of the catalog, needs no wheels, and
+    although nothing changed; `history` is the folder with the last revisions that were read on this
+    machine. `reindex` reads the pool instead of the catalog, needs no wheels, and
     empties pages of packages and targets that the index no longer has. Raises UsageError for a
     `change` of a wheel that the index does not have, PublishError, also if the pool has other bytes
     of a wheel or a wheel lacks a required signature, ChecksumError for a wheel that changed after
@@ -142,10 +155,15 @@ def publish(
             )
             named = find_files(entries, change, store.where)
             entries = apply_change(entries, named, change, now)
-            needed = trust.resolve_signing(signing, store).trusted
-            trust.require_signed(entries, needed, lambda key: beside.get(key) or store.read(key))
-            if not reindex:
-                _require_verified(current, old, signing, store.where)
+            signing = trust.resolve_signing(signing, store)
+            if signing.trusted:
+                trust.require_signed(
+                    entries, signing.anchors, lambda key: beside.get(key) or store.read(key)
+                )
+            check = _CatalogCheck(
+                store=store, current=current, signing=signing, history=history, now=now
+            )
+            check.require(old, reindex=reindex, renew=renew)
             pages = render(entries, family)
             if reindex and family is None:
                 pages |= _empty_removed(pages, store)
@@ -153,7 +171,7 @@ def publish(
             begins = pool is None
             pool = pool or _inspect_pool(candidates, old.entries, store)
             outcome = _summarize(candidates, old.entries, entries, named, changed, pool, family)
-            if old.signature and not signing.key and (changed or entries != old.entries):
+            if old.signature and not signing.signs and (changed or entries != old.entries):
                 raise PublishError(f"{store.where} is signed", hint=_ADD_KEY)
             if dry_run:
                 return outcome
@@ -161,10 +179,12 @@ def publish(
                 trust.save_trusted(signing, store)
                 _store_missing(candidates, pool, store)
             manifest = write_pages(pages, changed, _list_pooled(entries, store), MANIFEST, store)
-            new = Catalog(revision=old.revision + 1, entries=entries)
-            if needed and signing.key:
-                new = sign_catalog(new, signing.key, manifest=manifest, now=now)
+            new = Catalog(revision=check.next_revision(old), entries=entries)
+            if signing.key and signing.signs:
+                index = check.find_index()
+                new = sign_catalog(new, signing.key, manifest=manifest, now=now, index=index)
             if _write_catalog(new, old, changed, current, store, renew=renew):
+                check.record()
                 return outcome
     raise create_busy_error(store)
 
@@ -217,7 +237,8 @@ def _add_statement(candidate: _Candidate, rebuilt: Mapping[str, bytes], store: S
     entry = candidate.entry
     statement = rebuilt.get(entry.sha256)
     key = build_rebuilt_key(entry.name, entry.file)
-    if statement is None or store.read(key) is not None:
+    stored = store.read(key)
+    if statement is None or stored not in (None, statement):
         return candidate
     entry = dataclasses.replace(entry, rebuilt_sha256=compute_digest(statement).sha256)
     return dataclasses.replace(candidate, entry=entry, beside={**candidate.beside, key: statement})
@@ -315,7 +336,7 @@ def _read_pool(store: Store, current: bytes | None, trusted: Sequence[PublicKey]
                 "quarantined, are lost: yank and quarantine such wheels again"
             )
             current = None
-    return catalog.reindex_pool(store, current)
+    return catalog.reindex_pool(store, current, signed=bool(trusted))
 
 
 def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
@@ -369,20 +390,102 @@ def _write_catalog(
 
 
 def _is_outdated(old: CatalogSignature | None, new: CatalogSignature) -> bool:
-    return old is None or (old.key, old.manifest) != (new.key, new.manifest)
+    """Return whether a catalog needs the new signature although its entries did not change."""
+    if old is None or (old.key, old.manifest) != (new.key, new.manifest):
+        return True
+    left = datetime.fromisoformat(old.expires) - datetime.fromisoformat(new.issued)
+    return left < timedelta(days=VALID_DAYS / 2)
 
 
-def _require_verified(current: bytes | None, old: Catalog, signing: Signing, where: str) -> None:
-    """Raise UnverifiedError for a catalog that is not what a trusted key signed.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _CatalogCheck:
+    """Checks of the catalog `current` before it is replaced."""
 
-    An index without trusted signers has no signed catalog. Without a signing key, an unsigned
-    catalog is accepted: it stays unsigned. An empty one may be that of a new index.
-    """
-    if old.signature is None and not (signing.trusted and signing.key and old.entries):
-        return
-    if not signing.anchors:
-        raise UnverifiedError(f"{where} is signed", hint="Add --trust PUBLIC, and --sign KEY")
-    verify_catalog(current, signing.anchors, where)
+    store: Store
+    current: bytes | None
+    signing: Signing
+    history: Path | None
+    now: str
+
+    def require(self, old: Catalog, *, reindex: bool, renew: bool) -> None:
+        """Raise UnverifiedError or PublishError if the catalog must not be replaced."""
+        if reindex:
+            self._require_signer()
+        else:
+            self._require_verified(old, renew=renew)
+
+    def _require_verified(self, old: Catalog, *, renew: bool) -> None:
+        """Raise UnverifiedError for a catalog that is not what a trusted key signed.
+
+        An index without trusted signers has no signed catalog. Without a signing key, an unsigned
+        catalog is accepted: it stays unsigned. Raises PublishError for one that went back.
+        """
+        where, signing = self.store.where, self.signing
+        if old.signature is None or self.current is None:
+            self._require_new(old)
+            return
+        if not signing.anchors:
+            raise UnverifiedError(f"{where} is signed", hint=_ADD_KEY)
+        _, signature = verify_catalog(self.current, signing.anchors, where)
+        if self.history:
+            check_revision(self.current, old, where, self.history)
+        if signing.signs and not renew:
+            require_valid(signature, datetime.fromisoformat(self.now), where)
+
+    def _require_new(self, old: Catalog) -> None:
+        """Raise UnverifiedError if an unsigned catalog may stand in the place of a signed one."""
+        where = self.store.where
+        if self._last() is not None:
+            raise UnverifiedError(
+                f"{where} was signed when it was last read here, and is not any more",
+                hint="If you trust the wheels in its pool, add --reindex",
+            )
+        if self.signing.signs and (old.entries or self.store.list_sizes(catalog.POOL)):
+            raise UnverifiedError(
+                f"{catalog.KEY} of {where} is not signed",
+                hint="If you trust the wheels in its pool, add --reindex",
+            )
+
+    def _require_signer(self) -> None:
+        """Raise PublishError if an index that is signed would not be signed any more."""
+        signed = self._last() is not None
+        with contextlib.suppress(RecordError):
+            signed |= catalog.parse(self.current, self.store.where).signature is not None
+        if signed and not self.signing.signs:
+            raise PublishError(f"{self.store.where} is signed", hint=_ADD_KEY)
+
+    def next_revision(self, old: Catalog) -> int:
+        """Return a revision above those of the catalog and of the last one read here.
+
+        The revision of an unsigned catalog in an index that will be signed proves nothing: it can
+        only be that of an empty one.
+        """
+        last = self._last()
+        own = (
+            0 if self.signing.signs and old.signature is None and not old.entries else old.revision
+        )
+        return max(own, last.revision if last else 0) + 1
+
+    def find_index(self) -> str:
+        """Return the identifier of the index: the one known here, the catalog's, or a new one."""
+        last = self._last()
+        if last is not None:
+            return last.index
+        with contextlib.suppress(RecordError):
+            signature = catalog.parse(self.current, self.store.where).signature
+            if signature is not None:
+                return signature.index
+        return uuid.uuid4().hex
+
+    def record(self) -> None:
+        """Record the revision of the stored catalog, if it is signed."""
+        data = self.store.read(catalog.KEY)
+        stored = catalog.parse(data, self.store.where)
+        if self.history and data is not None and stored.signature is not None:
+            record_revision(data, stored, self.store.where, self.history)
+
+    def _last(self) -> LastCatalog | None:
+        return load_last(self.store.where, self.history) if self.history else None
 
 
 def _summarize(

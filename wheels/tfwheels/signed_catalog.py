@@ -37,27 +37,30 @@ _SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _LastCatalog:
+class LastCatalog:
     """The last catalog of an index that was read on this machine."""
 
     schema: int = _SCHEMA
     where: str
+    index: str
     revision: int
     sha256: str
 
 
 def sign_catalog(
-    catalog: Catalog, key: SigningKey, *, manifest: str, now: str, days: int = VALID_DAYS
+    catalog: Catalog, key: SigningKey, *, manifest: str, now: str, index: str
 ) -> Catalog:
-    """Return the catalog with a signature that is valid for a number of days.
+    """Return the catalog with a signature that is valid for VALID_DAYS.
 
-    `manifest` is the SHA-256 of the manifest, `now` is ISO 8601 in UTC.
+    `manifest` is the SHA-256 of the manifest, `now` is ISO 8601 in UTC, `index` identifies the
+    index.
     """
-    expires = datetime.fromisoformat(now) + timedelta(days=days)
+    expires = datetime.fromisoformat(now) + timedelta(days=VALID_DAYS)
     signature = CatalogSignature(
         issued=now,
         expires=expires.isoformat(timespec="seconds"),
         manifest=manifest,
+        index=index,
         key=key.public.id,
         value="",
     )
@@ -115,21 +118,24 @@ def require_valid(signature: CatalogSignature, now: datetime, where: str) -> Non
 
 
 def check_revision(data: bytes, catalog: Catalog, where: str, folder: Path) -> None:
-    """Record the revision of a verified catalog in `folder`.
+    """Compare a verified catalog with the last one read on this machine, and record it in `folder`.
 
-    Raises PublishError for a lower revision than the last one read on this machine, and for another
-    catalog with the same revision.
+    Raises PublishError for a lower revision, for another catalog with the same revision, and for
+    that of another index.
     """
+    last, now = load_last(where, folder), _describe(data, catalog, where)
     path = _get_history(where, folder)
-    now = _LastCatalog(
-        where=where, revision=catalog.revision, sha256=hashlib.sha256(data).hexdigest()
-    )
-    last = _load_last(path)
+    if last is not None and last.index != now.index:
+        raise PublishError(
+            f"{where} is another index than the one read here before",
+            hint=f"If it replaces that one on purpose, remove {path}",
+        )
     if last is not None and last.revision > now.revision:
         raise PublishError(
             f"{where} went back to revision {now.revision}; revision {last.revision} was read here "
             "before",
-            hint=f"This may be an old copy. If you restored it on purpose, remove {path}",
+            hint="This may be an old copy. If you publish it and restored it on purpose, add "
+            "--reindex",
         )
     if last is not None and last.revision == now.revision and last.sha256 != now.sha256:
         raise PublishError(
@@ -141,24 +147,37 @@ def check_revision(data: bytes, catalog: Catalog, where: str, folder: Path) -> N
         records.save(path, now)
 
 
-def has_history(where: str, folder: Path) -> bool:
-    """Return whether a signed catalog of this index was read on this machine before."""
-    return _get_history(where, folder).exists()
+def record_revision(data: bytes, catalog: Catalog, where: str, folder: Path) -> None:
+    """Record a catalog that was just written."""
+    records.save(_get_history(where, folder), _describe(data, catalog, where))
+
+
+def _describe(data: bytes, catalog: Catalog, where: str) -> LastCatalog:
+    return LastCatalog(
+        where=where,
+        index=catalog.signature.index if catalog.signature else "",
+        revision=catalog.revision,
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def load_last(where: str, folder: Path) -> LastCatalog | None:
+    """Return the last signed catalog of an index that was read on this machine, if any.
+
+    Raises RecordError for a damaged record.
+    """
+    path = _get_history(where, folder)
+    if not path.exists():
+        return None
+    try:
+        return decode_record(LastCatalog, records.load(path, schema=_SCHEMA))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"cannot read {path} ({error})", hint=f"Remove {path}") from error
 
 
 def _get_history(where: str, folder: Path) -> Path:
     place = where if "://" in where else str(Path(where).resolve())
     return folder / f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.json"
-
-
-def _load_last(path: Path) -> _LastCatalog | None:
-    """Return the record; None if there is none. Raises RecordError for a damaged one."""
-    if not path.exists():
-        return None
-    try:
-        return decode_record(_LastCatalog, records.load(path, schema=_SCHEMA))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"cannot read {path} ({error})", hint=f"Remove {path}") from error
 
 
 def _build_payload(fields: Mapping[str, Any]) -> bytes:

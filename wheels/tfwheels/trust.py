@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cryptography.exceptions import UnsupportedAlgorithm
+
 from tfbuild.packing.tuned import read_tuned
 from tfcore.errors import PublishError, RecordError, UsageError
 from tfcore.records import decode_record, format_json
@@ -27,9 +29,12 @@ SCHEMA = 1
 _CHANGE = f"Pass the signers that it trusts; to change them, remove its {FILE} first"
 _AGAIN = "Remove it, and publish with --trust PUBLIC.pem"
 _OTHER = "Add its signer to --trust, or remove the provenance if it is not yours"
-_SIGN = "Publish these wheels again with --sign KEY"
+_SIGN = "Publish these wheels again with --sign KEY, or remove them from the pool"
 
-_TORN = (ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError)
+_TORN = (
+    *(ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError),
+    UnsupportedAlgorithm,
+)
 """Exceptions from parsing invalid data as such a file."""
 
 Read = Callable[[str], bytes | None]
@@ -46,6 +51,11 @@ class Signing:
     key: SigningKey | None = None
     trusted: tuple[PublicKey, ...] = ()
     given: tuple[PublicKey, ...] | None = None
+
+    @property
+    def signs(self) -> bool:
+        """Return whether the catalog of the index is signed with the key."""
+        return bool(self.key and self.trusted)
 
     @property
     def anchors(self) -> tuple[PublicKey, ...]:
@@ -141,8 +151,7 @@ def resolve_provenance(
     if data is None:
         return None
     try:
-        signers = trusted or (() if key is None else (key.public,))
-        signer = verify_provenance(data, entry.file, entry.sha256, signers)
+        signer = verify_provenance(data, entry.file, entry.sha256, signing.anchors)
     except PublishError as error:
         raise PublishError(error.message, hint=_OTHER) from error
     return SignedProvenance(key=signer, sha256=compute_digest(data).sha256), data
@@ -166,6 +175,9 @@ def _list_faults(
         data = read_file(build_provenance_key(entry.name, entry.file)) if entry.provenance else None
         if data is None:
             yield f"{entry.file} is unsigned"
+            continue
+        if entry.provenance and compute_digest(data).sha256 != entry.provenance.sha256:
+            yield f"the provenance of {entry.file} was changed"
             continue
         try:
             verify_provenance(data, entry.file, entry.sha256, trusted)

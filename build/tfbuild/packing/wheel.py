@@ -155,6 +155,7 @@ def _read_lines(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
         record = find_record_name(archive)
         listed = _parse_record(read_small_member(archive, archive.NameToInfo[record]))
         unhashed = list_unhashed(record)
+        _check_data(archive, record.removesuffix(".dist-info/RECORD"))
         for name in unhashed & archive.NameToInfo.keys():
             read_small_member(archive, archive.NameToInfo[name])
         members = [info for info in list_files(archive) if info.filename not in unhashed]
@@ -163,6 +164,26 @@ def _read_lines(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
         if missing:
             raise zipfile.BadZipFile(f"{min(missing)} is in RECORD but not in the wheel")
     return lines
+
+
+def _check_data(archive: zipfile.ZipFile, stem: str) -> None:
+    """Raise BadZipFile for a `.data` folder that installers treat differently.
+
+    pip installs from every such folder, uv only from the wheel's own; if two members have the same
+    place, either of them may win.
+    """
+    places: set[str] = set()
+    for info in list_files(archive):
+        folder, _, rest = info.filename.partition("/")
+        place = info.filename
+        if folder.endswith(".data"):
+            if folder != f"{stem}.data":
+                raise zipfile.BadZipFile(f"{info.filename} is in the data of another wheel")
+            scheme, _, place = rest.partition("/")
+            place = place if scheme in {"purelib", "platlib"} else rest
+        if place in places:
+            raise zipfile.BadZipFile(f"two members would be installed as {place}")
+        places.add(place)
 
 
 def extract(

@@ -30,6 +30,10 @@ _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
 """Values that mean: see the Zip64 record."""
 _SIZES_FOLLOW, _UTF8 = 0x8, 0x800
 """Flags: the sizes follow the data (4.3.9); the name is UTF-8 (appendix D)."""
+_FLAGS = _SIZES_FOLLOW | _UTF8 | 0x6
+"""Also the speed of the compressor. Others change what the data means (4.4.4)."""
+_NEWEST = 63
+"""Version 6.3 of the format, the newest that is needed to read (4.4.3.2)."""
 _ZIP64 = 0x1
 _SECOND_NAMES = {0x7075: "path", 0x6375: "comment"}
 """Extra fields with a second name or comment (4.6.8, 4.6.9)."""
@@ -196,6 +200,9 @@ def _parse_central(data: bytes, place: int) -> tuple[Header, int]:
     name = data[begin : begin + name_length]
     extra = data[begin + name_length : begin + name_length + extra_length]
     length = _CENTRAL.size + name_length + extra_length + comment_length
+    if comment_length:
+        raise zipfile.BadZipFile(f"{_show(name)} has a comment")
+    _check_head(name, fields[2], flags)
     if place + length > len(data):
         raise zipfile.BadZipFile(f"the entry of {_show(name)} is longer than the directory")
     size, packed, offset, disk = _widen(name, extra, (size, packed, offset), disk)
@@ -204,18 +211,26 @@ def _parse_central(data: bytes, place: int) -> tuple[Header, int]:
     return Header(name, flags, method, crc, packed, size, offset, attributes), length
 
 
+def _check_head(name: bytes, version: int, flags: int) -> None:
+    """Raise BadZipFile for a header that not every reader understands."""
+    if flags & 0x1:
+        raise zipfile.BadZipFile(f"{_show(name)} is encrypted")
+    if flags & ~_FLAGS or version & 0xFF > _NEWEST:
+        raise zipfile.BadZipFile(f"{_show(name)} has flags {flags:#x}, version {version & 0xFF}")
+
+
 def _widen(
     name: bytes, extra: bytes, sizes: tuple[int, ...], disk: int | None = None
 ) -> tuple[int, ...]:
     """Return the values, with those of the Zip64 extra field where a value refers to it (4.5.3).
 
     `sizes` are the size, the packed size and, in the directory, the offset; the number of the disk
-    is the last value there. Bazel writes a field that nothing refers to and that repeats both
-    sizes. Raises BadZipFile if the field is missing, or has other values.
+    is the last value there. Before a member, Bazel writes a field that nothing refers to and that
+    repeats both sizes. Raises BadZipFile if the field is missing, or has other values.
     """
     stored = _parse_extra(name, extra).get(_ZIP64, b"")
-    if stored == struct.pack("<QQ", *sizes[:2]):
-        return (*sizes, *(() if disk is None else (disk,)))
+    if disk is None and stored == struct.pack("<QQ", *sizes):
+        return sizes
     values = [(value, value == _FULL32, "Q") for value in sizes]
     values += [] if disk is None else [(disk, disk == _FULL16, "L")]
     form = "<" + "".join(letter for _, is_wide, letter in values if is_wide)
@@ -272,6 +287,7 @@ def _check_local(source: IO[bytes], header: Header) -> int:
     name = _show(header.name)
     fields = _read_at(source, header.offset, _LOCAL, _LOCAL_MAGIC, f"the header of {name}")
     flags, method, crc, packed, size = fields[1], fields[2], *fields[5:8]
+    _check_head(header.name, fields[0], flags)
     name_length, extra_length = fields[8:10]
     local_name, extra = source.read(name_length), source.read(extra_length)
     if local_name != header.name:

@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.builders.index_wheels import stand_in
+from tests.builders.index_wheels import stand_in, wheel_of
 from tests.builders.zip_files import (
     DEFLATED,
     FILE,
@@ -113,6 +113,8 @@ CONFUSING: dict[str, dict[str, bytes]] = {
         "another packed size": write_zip([local(B, packed=5)]),
         "another checksum": write_zip([local(A, crc=1)]),
         "another method": write_zip([local(B, method=0)]),
+        "flags that few readers know": write_zip([altered(A, flags=0x20)]),
+        "strong encryption": write_zip([altered(A, flags=0x40)]),
         "an encrypted local header": write_zip([local(A, flags=1)]),
         "sizes that follow for one header only": write_zip([local(A, flags=8)]),
         "no header": write_zip(PLAIN).replace(b"PK\x03\x04", b"PK\x03\x05", 1),
@@ -137,6 +139,7 @@ CONFUSING: dict[str, dict[str, bytes]] = {
     },
     "Zip64": {
         "sizes that contradict": write_zip([central(A, extra=zip64(7, 7))]),
+        "sizes that the directory repeats": write_zip([central(A, extra=zip64(6, 6))]),
         "local sizes that contradict": write_zip([local(A, extra=zip64(7, 7))]),
         "a field that is missing": write_zip([central(A, size=FULL)]),
         "a local field that is missing": write_zip([local(A, size=FULL, packed=FULL)]),
@@ -334,6 +337,28 @@ def test_what_is_read_is_read_alike_from_the_front(
     except (WheelError, zipfile.BadZipFile, zlib.error, EOFError):
         return
     assert streamed_members(io.BytesIO(data)) == members
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["other-9.data/purelib/gast/x.py"],
+        ["gast/x.py", "gast-1.0.data/purelib/gast/x.py"],
+        ["gast-1.0.data/purelib/gast/x.py", "gast-1.0.data/platlib/gast/x.py"],
+    ],
+)
+def test_data_that_installers_put_in_different_places_is_refused(
+    names: list[str], tmp_path: Path
+) -> None:
+    """pip installs every .data folder, uv only the wheel's own; and the last member wins."""
+    wheel = wheel_of(tmp_path, "gast-1.0", dict.fromkeys(names, "x = 1\n"))
+    with pytest.raises(WheelError, match=r"data of another wheel|would be installed as"):
+        verify_record(wheel)
+
+
+def test_data_of_the_wheel_itself_is_read(tmp_path: Path) -> None:
+    names = ["gast/x.py", "gast-1.0.data/purelib/gast/y.py", "gast-1.0.data/scripts/x.py"]
+    assert len(verify_record(wheel_of(tmp_path, "gast-1.0", dict.fromkeys(names, "x")))) > 3
 
 
 @pytest.mark.toolchain
