@@ -25,6 +25,8 @@ _MODULE = "tfbuild.probe.random_search"
 _GRACE_S = 600.0
 """Time to import TensorFlow and to shrink the last program."""
 _MOST_CRASHES = 50
+_EACH = 40
+"""Programs of each family in one process, because TensorFlow keeps what it prepared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,14 +105,15 @@ def search_results(
         if crashes > _MOST_CRASHES:
             console.warn(f"TensorFlow crashed {crashes} times: the search ends here")
             break
-        out = request.folder / f"results-{first}.json"
-        done = _run_task(request, out, first=first, last=request.programs, seconds=left)
+        out, last = request.folder / f"results-{first}.json", min(first + _EACH, request.programs)
+        done = _run_task(request, out, first=first, last=last, seconds=left)
         counts = _add(counts, _read(out))
         spent = int(time.monotonic() - began)
         on_progress(sum(row.programs for row in counts.values()), spent)
         running = _read(out.with_suffix(".running"))
         if done.returncode == 0:
-            break
+            first = last
+            continue
         if not running:
             raise WorkerError(
                 f"TensorFlow ended with {done.returncode}: {done.output.strip()[-300:]}"

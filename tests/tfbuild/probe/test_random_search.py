@@ -128,7 +128,7 @@ out = pathlib.Path(task["out"])
 if "replay" in task:
     sys.exit(task["replay"][1] == [4])
 rows = {"chains": {"programs": 0, "fused": 0, "refused": 0, "found": []}}
-for number in range(task["first"], 8):
+for number in range(task["first"], task["last"]):
     out.with_suffix(".running").write_text(
         json.dumps({"family": "chains", "number": number, "numbers": [number]}))
     if number in (2, 4):
@@ -147,6 +147,7 @@ def test_a_crash_is_counted_and_the_search_goes_on(
     """Program 2 crashes with fused ops only, program 4 with stock kernels, too."""
     (tmp_path / "stand_in.py").write_text(PROGRAM, "utf-8")
     monkeypatch.setattr(random_trials, "_MODULE", "stand_in")
+    monkeypatch.setattr(random_trials, "_EACH", 2)
     monkeypatch.setattr("tfcore.settings.prepare_import_root", lambda _: tmp_path)
     request = SearchRequest(
         python=Path(sys.executable),
@@ -168,7 +169,7 @@ def test_a_crash_is_counted_and_the_search_goes_on(
             crashed=((2,),),
         )
     }
-    assert told == [2, 4, 8]
+    assert told == [2, 2, 4, 7, 8]  # after each process; a crash is counted after that
     result = ResultSearch(seed=1, seconds=60, families=counts)
     with pytest.raises(AgreementError, match="2 random programs"):
         require_right(result)
