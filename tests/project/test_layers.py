@@ -102,7 +102,7 @@ TFWHEELS = (
     *("check_wheel", "layout", "entry", "keys", "provenance"),
     *("wheel_choice", "page_fields", "pages", "withdrawal"),
     *("gate", "folder", "bucket", "store", "catalog", "remote", "reader", "signed_catalog"),
-    *("trust", "rebuild_statement", "publish", "upload"),
+    *("trust", "catalog_state", "rebuild_statement", "publish", "upload"),
     *(
         "dependencies",
         "snippet",

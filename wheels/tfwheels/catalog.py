@@ -199,8 +199,8 @@ def reindex_pool(store: Store, current: bytes | None = None, *, signed: bool = F
     Includes wheels that a killed run stored. The publication time of a wheel is the time when it
     was stored. The revision, and fields that only the catalog `current` records, are copied, if it
     can be read. In a `signed` index, only comparisons count whose hash the catalog has. Raises
-    WheelError, RecordError, and PublishError for a wheel whose bytes differ
-    from the catalog's, or a METADATA file whose bytes differ from the wheel's.
+    WheelError, RecordError, and PublishError for a wheel whose bytes differ from the catalog's, or
+    a METADATA file whose bytes differ from the wheel's.
     """
     old_catalog = _read_known(current, store.where)
     known = {entry.file: entry for entry in old_catalog.entries}

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 
 from tfbuild.packing.wheel import read_identity
 from tfbuild.upstream import releases
 from tfcore import console, settings
 from tfcore.comparisons import comparison
 from tfcore.cpus.cpu import read_cpu
-from tfcore.cpus.targets import Target, match_cpu, parse_target
-from tfcore.errors import (
-    CpuError,
-    PublishError,
-    UsageError,
-    WheelError,
-)
+from tfcore.errors import CpuError, PublishError, UsageError, WheelError
 from tfcore.records import format_json
 from tfcore.settings import Paths
 from tfwheels import catalog, check_index, check_installed, snippet, summary
@@ -32,18 +25,16 @@ from tfwheels.commands import (
     SnippetOptions,
 )
 from tfwheels.dependencies import WheelUse, fetch_stock_and_dependencies
-from tfwheels.entry import NO_CHECKS
-from tfwheels.gate import Judgement
 from tfwheels.keys import read_public_keys, read_signing_key
 from tfwheels.level_variants import publish_variants, renew_variants
-from tfwheels.publish import NO_STATEMENTS, PublishResult, publish
-from tfwheels.reader import open_reader
+from tfwheels.publish import publish
+from tfwheels.reader import find_target, open_reader
 from tfwheels.remote import check_url
 from tfwheels.signed_catalog import read_catalog
 from tfwheels.store import Store, open_store
 from tfwheels.trust import Signing, resolve_signing
 from tfwheels.upload import upload
-from tfwheels.withdrawal import NO_CHANGE, WithdrawalChange, parse_change
+from tfwheels.withdrawal import WithdrawalChange, parse_change
 
 
 def publish_wheels(options: PublishOptions, *, as_json: bool) -> str:
@@ -99,13 +90,21 @@ def _amend(
     if store.read(catalog.KEY) is None:
         raise UsageError(f"{store.where} is not an index: it has no {catalog.KEY}")
     signing = resolve_signing(signing, store)
-    if options.renew and not (signing.key and signing.trusted):
+    if options.renew and not signing.catalog_key:
         raise UsageError(
             "--renew needs --sign, and an index with trusted signers",
             hint="Add --sign KEY --trust PUBLIC",
         )
-    published = _publish_signed(
-        (), store, signing, now=now, change=change, renew=options.renew, dry_run=dry_run
+    published = publish(
+        (),
+        store,
+        judgements={},
+        now=now,
+        signing=signing,
+        change=change,
+        renew=options.renew,
+        history=settings.paths().indexes,
+        dry_run=dry_run,
     )
     if change.names and not dry_run:
         renew_variants(store)
@@ -138,10 +137,9 @@ def _publish(
     stock_wheels = () if options.only_tuned else _fetch_stock(candidates.made, options, paths)
     dry_run = options.dry_run
     with contextlib.nullcontext() if dry_run else console.report_step(f"publish to {store.where}"):
-        published = _publish_signed(
+        published = publish(
             [*(candidate.wheel for candidate in candidates.made), *stock_wheels],
             store,
-            signing,
             judgements={
                 candidate.entry.sha256: candidate.judgement for candidate in candidates.made
             },
@@ -152,7 +150,9 @@ def _publish(
                 for candidate in candidates.made
                 if candidate.rebuilt
             },
+            signing=signing,
             reindex=options.reindex,
+            history=paths.indexes,
             dry_run=dry_run,
         )
     if options.variants:
@@ -171,37 +171,6 @@ def _publish(
         return text
     at = shlex.quote(store.where)
     return f"{text}\nTry it: invoke serve --at {at}\nUse it: invoke install-snippet --at {at}\n"
-
-
-def _publish_signed(
-    wheels: Sequence[Path],
-    store: Store,
-    signing: Signing,
-    *,
-    judgements: Mapping[str, Judgement] = MappingProxyType({}),
-    now: str,
-    checked: Mapping[Path, str] = NO_CHECKS,
-    rebuilt: Mapping[str, bytes] = NO_STATEMENTS,
-    reindex: bool = False,
-    change: WithdrawalChange = NO_CHANGE,
-    renew: bool = False,
-    dry_run: bool,
-) -> PublishResult:
-    """Publish with the history of this machine."""
-    return publish(
-        wheels,
-        store,
-        judgements=judgements,
-        now=now,
-        checked=checked,
-        rebuilt=rebuilt,
-        signing=signing,
-        reindex=reindex,
-        change=change,
-        renew=renew,
-        history=settings.paths().indexes,
-        dry_run=dry_run,
-    )
 
 
 def _upload(candidates: Candidates, options: PublishOptions, *, as_json: bool) -> str:
@@ -240,8 +209,8 @@ def _check_options(options: PublishOptions) -> None:
         ("--sign", options.sign, "--upload", options.upload),
         ("--trust", options.trust, "--upload", options.upload),
         ("--dependencies", options.dependencies, "--upload", options.upload),
-        *_list_idle_with_withdrawal(options),
         ("--dependencies", options.dependencies, "--only-tuned", options.only_tuned),
+        *_list_idle_when_amending(options),
     )
     for option, value, other_option, other_value in idle:
         if value and other_value:
@@ -254,10 +223,10 @@ def _check_options(options: PublishOptions) -> None:
         raise UsageError(f"--dependencies {options.dependencies} is not a folder")
 
 
-def _list_idle_with_withdrawal(
+def _list_idle_when_amending(
     options: PublishOptions,
 ) -> Iterator[tuple[str, str | bool, str, str]]:
-    """Yield the options that have no effect with one that withdraws or restores wheels."""
+    """Yield the options that have no effect with those that `_amend` serves."""
     others: dict[str, str | bool] = {
         "--upload": options.upload,
         "--wheels": options.wheels,
@@ -270,19 +239,18 @@ def _list_idle_with_withdrawal(
         "--variants": options.variants,
         "--require-results": options.require_results,
         "--rebuilt-by": options.rebuilt_by,
-        "--renew": options.renew,
     }
-    changes = {
+    amending = {
         "--yank": options.yank,
         "--quarantine": options.quarantine,
         "--restore": options.restore,
+        "--renew": "yes" if options.renew else "",
     }
-    for change, names in changes.items():
+    for option, given in amending.items():
         for other, value in others.items():
-            yield other, value, change, names
-    for other, value in others.items():
-        if other != "--renew":
-            yield other, value, "--renew", "--renew" if options.renew else ""
+            yield other, value, option, given
+    if any((options.yank, options.quarantine, options.restore)):
+        yield "--renew", options.renew, "--yank, --quarantine and --restore", "yes"
 
 
 def _parse_path(text: str, option: str) -> Path | None:
@@ -389,7 +357,7 @@ def check_served_index(
     trusted = read_public_keys(options.trust)
     if not trusted:
         raise UsageError("--trust is missing", hint="Pass the public key of the index's publisher")
-    target = _find_target(options.arch)
+    target = find_target(options.arch)
     with open_reader(options.at) as reader:
         checked = check_index.check_index(
             reader,
@@ -406,7 +374,7 @@ def check_environment(
 ) -> tuple[tuple[check_installed.CheckedWheel, ...], str]:
     """Compare the installed TensorFlow with an index; return the result as records and as text."""
     trusted = read_public_keys(options.trust)
-    target = _find_target(options.arch)
+    target = find_target(options.arch)
     python = check_installed.find_python(options.environment)
     with open_reader(options.at) as reader:
         if trusted:
@@ -424,10 +392,6 @@ def check_environment(
     )
     text = format_json({"wheels": checked}) if as_json else check_installed.describe(checked)
     return checked, text
-
-
-def _find_target(arch: str) -> Target:
-    return parse_target(arch) if arch else match_cpu(read_cpu()).best
 
 
 def describe_install(options: SnippetOptions, *, as_json: bool) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,14 +18,14 @@ from types import MappingProxyType
 
 from tfbuild.upstream.download import hash_file
 from tfcore import console
-from tfcore.errors import BusyError, PublishError, RecordError, UnverifiedError
+from tfcore.errors import BusyError, PublishError
 from tfcore.records import format_json
 from tfwheels import catalog, trust
 from tfwheels.catalog import INDEX, Catalog, CatalogSignature
+from tfwheels.catalog_state import ADD_KEY, inspect_catalog
 from tfwheels.entry import NO_CHECKS, Entry, Withdrawal, read_entry, require_checked
 from tfwheels.folder import OWN_NAME, require_same
 from tfwheels.gate import Judgement
-from tfwheels.keys import PublicKey
 from tfwheels.layout import (
     SIMPLE,
     Digest,
@@ -38,16 +37,7 @@ from tfwheels.layout import (
     compute_digest,
 )
 from tfwheels.pages import render, render_removed
-from tfwheels.signed_catalog import (
-    VALID_DAYS,
-    LastCatalog,
-    check_revision,
-    load_last,
-    record_revision,
-    require_valid,
-    sign_catalog,
-    verify_catalog,
-)
+from tfwheels.signed_catalog import VALID_DAYS, sign_catalog
 from tfwheels.store import Store
 from tfwheels.trust import Signing
 from tfwheels.wheel_choice import PageChoice, choose, targets_for
@@ -58,7 +48,6 @@ TRIES = 20
 """Largest number of attempts; each failure means that another publisher succeeded."""
 _UNSIGNED = Signing()
 NO_STATEMENTS: Mapping[str, bytes] = MappingProxyType({})
-_ADD_KEY = "Add --sign KEY --trust PUBLIC: its catalog needs a new signature after each change"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,11 +117,11 @@ def publish(
     had when they were checked, `rebuilt` has rebuilders' statements by the wheel's SHA-256. In an
     index with trusted signers, the key of `signing` signs the catalog; `renew` signs it again
     although nothing changed; `history` is the folder with the last revisions that were read on this
-    machine. `reindex` reads the pool instead of the catalog, needs no wheels, and
-    empties pages of packages and targets that the index no longer has. Raises UsageError for a
-    `change` of a wheel that the index does not have, PublishError, also if the pool has other bytes
-    of a wheel or a wheel lacks a required signature, ChecksumError for a wheel that changed after
-    it was checked, WheelError, RecordError, BusyError, DiskError.
+    machine. `reindex` reads the pool instead of the catalog, needs no wheels, and empties pages of
+    packages and targets that the index no longer has. Raises UsageError for a `change` of a wheel
+    that the index does not have, PublishError, also if the pool has other bytes of a wheel or a
+    wheel lacks a required signature, ChecksumError for a wheel that changed after it was checked,
+    WheelError, RecordError, BusyError, DiskError.
     """
     candidates = [_create_candidate(path, judgements, now) for path in wheels]
     for candidate in candidates:
@@ -145,11 +134,8 @@ def publish(
         pool: _PoolState | None = None
         for _ in range(TRIES):
             current = store.read(catalog.KEY) if reindex else INDEX.start(store, dry_run=dry_run)
-            old = (
-                _read_pool(store, current, signing.anchors if signing.trusted else ())
-                if reindex
-                else catalog.parse(current, store.where)
-            )
+            state = inspect_catalog(store, current, signing, history)
+            old = state.read_pool() if reindex else catalog.parse(current, store.where)
             entries = catalog.merge_entries(
                 old.entries, (candidate.entry for candidate in candidates)
             )
@@ -160,10 +146,8 @@ def publish(
                 trust.require_signed(
                     entries, signing.anchors, lambda key: beside.get(key) or store.read(key)
                 )
-            check = _CatalogCheck(
-                store=store, current=current, signing=signing, history=history, now=now
-            )
-            check.require(old, reindex=reindex, renew=renew)
+            time = None if renew else datetime.fromisoformat(now)
+            state.require_replaceable(old, time, reindex=reindex)
             pages = render(entries, family)
             if reindex and family is None:
                 pages |= _empty_removed(pages, store)
@@ -171,20 +155,19 @@ def publish(
             begins = pool is None
             pool = pool or _inspect_pool(candidates, old.entries, store)
             outcome = _summarize(candidates, old.entries, entries, named, changed, pool, family)
-            if old.signature and not signing.signs and (changed or entries != old.entries):
-                raise PublishError(f"{store.where} is signed", hint=_ADD_KEY)
+            if old.signature and not signing.catalog_key and (changed or entries != old.entries):
+                raise PublishError(f"{store.where} is signed", hint=ADD_KEY)
             if dry_run:
                 return outcome
             if begins:
                 trust.save_trusted(signing, store)
                 _store_missing(candidates, pool, store)
             manifest = write_pages(pages, changed, _list_pooled(entries, store), MANIFEST, store)
-            new = Catalog(revision=check.next_revision(old), entries=entries)
-            if signing.key and signing.signs:
-                index = check.find_index()
-                new = sign_catalog(new, signing.key, manifest=manifest, now=now, index=index)
+            new = Catalog(revision=state.compute_revision(old), entries=entries)
+            if key := signing.catalog_key:
+                new = sign_catalog(new, key, manifest=manifest, now=now, index=state.index)
             if _write_catalog(new, old, changed, current, store, renew=renew):
-                check.record()
+                state.record()
                 return outcome
     raise create_busy_error(store)
 
@@ -322,23 +305,6 @@ def write_pages(
     return compute_digest(record).sha256
 
 
-def _read_pool(store: Store, current: bytes | None, trusted: Sequence[PublicKey]) -> Catalog:
-    """Build the catalog from the wheels in the pool.
-
-    In a signed index, fields that only the catalog has are copied only if it is signed.
-    """
-    if trusted:
-        try:
-            verify_catalog(current, trusted, store.where)
-        except (UnverifiedError, RecordError) as error:
-            console.warn(
-                f"{error.message}. Times of publication, and whether wheels were yanked or "
-                "quarantined, are lost: yank and quarantine such wheels again"
-            )
-            current = None
-    return catalog.reindex_pool(store, current, signed=bool(trusted))
-
-
 def _list_pooled(entries: Iterable[Entry], store: Store) -> dict[str, Digest]:
     """Return the digests of the pool's files that the entries name.
 
@@ -395,97 +361,6 @@ def _is_outdated(old: CatalogSignature | None, new: CatalogSignature) -> bool:
         return True
     left = datetime.fromisoformat(old.expires) - datetime.fromisoformat(new.issued)
     return left < timedelta(days=VALID_DAYS / 2)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _CatalogCheck:
-    """Checks of the catalog `current` before it is replaced."""
-
-    store: Store
-    current: bytes | None
-    signing: Signing
-    history: Path | None
-    now: str
-
-    def require(self, old: Catalog, *, reindex: bool, renew: bool) -> None:
-        """Raise UnverifiedError or PublishError if the catalog must not be replaced."""
-        if reindex:
-            self._require_signer()
-        else:
-            self._require_verified(old, renew=renew)
-
-    def _require_verified(self, old: Catalog, *, renew: bool) -> None:
-        """Raise UnverifiedError for a catalog that is not what a trusted key signed.
-
-        An index without trusted signers has no signed catalog. Without a signing key, an unsigned
-        catalog is accepted: it stays unsigned. Raises PublishError for one that went back.
-        """
-        where, signing = self.store.where, self.signing
-        if old.signature is None or self.current is None:
-            self._require_new(old)
-            return
-        if not signing.anchors:
-            raise UnverifiedError(f"{where} is signed", hint=_ADD_KEY)
-        _, signature = verify_catalog(self.current, signing.anchors, where)
-        if self.history:
-            check_revision(self.current, old, where, self.history)
-        if signing.signs and not renew:
-            require_valid(signature, datetime.fromisoformat(self.now), where)
-
-    def _require_new(self, old: Catalog) -> None:
-        """Raise UnverifiedError if an unsigned catalog may stand in the place of a signed one."""
-        where = self.store.where
-        if self._last() is not None:
-            raise UnverifiedError(
-                f"{where} was signed when it was last read here, and is not any more",
-                hint="If you trust the wheels in its pool, add --reindex",
-            )
-        if self.signing.signs and (old.entries or self.store.list_sizes(catalog.POOL)):
-            raise UnverifiedError(
-                f"{catalog.KEY} of {where} is not signed",
-                hint="If you trust the wheels in its pool, add --reindex",
-            )
-
-    def _require_signer(self) -> None:
-        """Raise PublishError if an index that is signed would not be signed any more."""
-        signed = self._last() is not None
-        with contextlib.suppress(RecordError):
-            signed |= catalog.parse(self.current, self.store.where).signature is not None
-        if signed and not self.signing.signs:
-            raise PublishError(f"{self.store.where} is signed", hint=_ADD_KEY)
-
-    def next_revision(self, old: Catalog) -> int:
-        """Return a revision above those of the catalog and of the last one read here.
-
-        The revision of an unsigned catalog in an index that will be signed proves nothing: it can
-        only be that of an empty one.
-        """
-        last = self._last()
-        own = (
-            0 if self.signing.signs and old.signature is None and not old.entries else old.revision
-        )
-        return max(own, last.revision if last else 0) + 1
-
-    def find_index(self) -> str:
-        """Return the identifier of the index: the one known here, the catalog's, or a new one."""
-        last = self._last()
-        if last is not None:
-            return last.index
-        with contextlib.suppress(RecordError):
-            signature = catalog.parse(self.current, self.store.where).signature
-            if signature is not None:
-                return signature.index
-        return uuid.uuid4().hex
-
-    def record(self) -> None:
-        """Record the revision of the stored catalog, if it is signed."""
-        data = self.store.read(catalog.KEY)
-        stored = catalog.parse(data, self.store.where)
-        if self.history and data is not None and stored.signature is not None:
-            record_revision(data, stored, self.store.where, self.history)
-
-    def _last(self) -> LastCatalog | None:
-        return load_last(self.store.where, self.history) if self.history else None
 
 
 def _summarize(

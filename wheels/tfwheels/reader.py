@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
+from tfcore.cpus.cpu import read_cpu
+from tfcore.cpus.targets import Target, match_cpu, parse_target
 from tfcore.errors import UsageError
 from tfcore.settings import expand_home
 from tfwheels.folder import Folder
@@ -67,6 +69,14 @@ def parse_address(at: str) -> str:
     if not _PLAIN_URL.fullmatch(at):
         raise UsageError("--at contains characters that a shell would change")
     return at.rstrip("/")
+
+
+def find_target(arch: str) -> Target:
+    """Return the target that --arch names; that of this CPU for an empty text.
+
+    Raises TargetError, CpuError.
+    """
+    return parse_target(arch) if arch else match_cpu(read_cpu()).best
 
 
 @contextlib.contextmanager

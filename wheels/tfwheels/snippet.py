@@ -28,8 +28,7 @@ from simple_repository.parser import parse_json_project_page
 from tfbuild.tools.requirement import ExactRequirement
 from tfbuild.upstream import lock_files, releases
 from tfcore import settings
-from tfcore.cpus.cpu import read_cpu
-from tfcore.cpus.targets import Target, match_cpu, parse_target
+from tfcore.cpus.targets import Target, parse_target
 from tfcore.errors import HostError, PublishError, UsageError, WheelError
 from tfwheels import check_wheel
 from tfwheels.commands import SnippetOptions
@@ -39,7 +38,7 @@ from tfwheels.keys import PublicKey, read_public_keys
 from tfwheels.layout import JSON, PROVENANCE, build_folder_key, build_pool_key, is_sha256
 from tfwheels.pages import list_page
 from tfwheels.provenance import verify_provenance
-from tfwheels.reader import IndexReader, find_folder, open_reader, parse_address
+from tfwheels.reader import IndexReader, find_folder, find_target, open_reader, parse_address
 from tfwheels.remote import Credentials, check_url, is_localhost, open_index
 from tfwheels.signed_catalog import read_catalog
 from tfwheels.wheel_choice import explain_absence, find_missing_features
@@ -116,7 +115,7 @@ def resolve_snippet(options: SnippetOptions) -> Snippet:
     PublishError, and HostError for a target whose CPUs cannot run TensorFlow's wheels.
     """
     trusted = read_public_keys(options.trust)
-    target = parse_target(options.arch) if options.arch else match_cpu(read_cpu()).best
+    target = find_target(options.arch)
     folder = find_folder(options.at)
     newest = releases.list_kernel_releases()[-1]
     query = Query(

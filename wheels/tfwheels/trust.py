@@ -53,9 +53,9 @@ class Signing:
     given: tuple[PublicKey, ...] | None = None
 
     @property
-    def signs(self) -> bool:
-        """Return whether the catalog of the index is signed with the key."""
-        return bool(self.key and self.trusted)
+    def catalog_key(self) -> SigningKey | None:
+        """Return the key that signs the catalog; None in an index without trusted signers."""
+        return self.key if self.trusted else None
 
     @property
     def anchors(self) -> tuple[PublicKey, ...]:
