@@ -1,7 +1,7 @@
 """Check that a tuned wheel is packed as `repack` packs it.
 
 `open_wheel` has checked that all programs find the same members. Here, each member also has the
-mode that it has in the stock wheel, and no extra fields, comment or data descriptor. Format:
+mode that it has in the stock wheel, and no extra fields or data descriptor. Format:
 PKWARE's APPNOTE.TXT, 4.3.
 """
 
@@ -23,7 +23,6 @@ from tfcore.errors import WheelError
 _HEADER = 30  # bytes of a member's own header without its name and extra fields
 _ZIP64 = 1  # the only extra field that a large member needs
 _UTF_8, _SIZES_FOLLOW = 0x800, 0x8  # flags
-_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _SETTING_IDS = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
@@ -99,10 +98,8 @@ def _find_oddities(info: zipfile.ZipInfo) -> Iterator[str]:
     numbers = (info.file_size, info.compress_size, info.header_offset)
     if _has_foreign_fields(info.extra, large=max(numbers) > zipfile.ZIP64_LIMIT):
         yield "has extra fields"
-    if info.comment:
-        yield "has a comment"
-    if info.flag_bits & _SIZES_FOLLOW or info.compress_type not in _METHODS:
-        yield "has a data descriptor or an unexpected compression method"
+    if info.flag_bits & _SIZES_FOLLOW:
+        yield "has a data descriptor"
 
 
 def _compare_form(info: zipfile.ZipInfo, form: MemberForm | None) -> Iterator[str]:

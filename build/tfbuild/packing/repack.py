@@ -16,7 +16,6 @@ import io
 import itertools
 import os
 import re
-import struct
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,9 +39,9 @@ from tfbuild.packing.wheel import (
     read_small_member,
     verify_record,
 )
+from tfbuild.packing.zip_structure import seek_data
 from tfcore.errors import BusyError, WheelError
 
-_LOCAL_HEADER = struct.Struct("<26xHH")  # APPNOTE.TXT 4.3.7 (PKWARE): lengths of name, extra fields
 _SIZES_FOLLOW = 0x8  # CRC and sizes follow the bytes, not in the local header
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip: equal input gives equal bytes
 _UNIX = 3
@@ -276,9 +275,7 @@ class _WheelWriter:
 
 
 def _copy_raw(source: IO[bytes], info: zipfile.ZipInfo, sink: IO[bytes]) -> None:
-    source.seek(info.header_offset)
-    name_length, extra_length = _LOCAL_HEADER.unpack(source.read(_LOCAL_HEADER.size))
-    source.seek(name_length + extra_length, io.SEEK_CUR)
+    seek_data(source, info)
     remaining = info.compress_size
     while remaining:
         block = source.read(min(remaining, BLOCK))

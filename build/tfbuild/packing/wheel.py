@@ -44,7 +44,6 @@ _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _SHORT = 500
 """Longest reason in an error message, in characters."""
 
-_ENCRYPTED = 0x1  # the flag in a member's header
 _HASHES = ("sha256", "sha384", "sha512")
 _BROKEN = (
     zipfile.BadZipFile,
@@ -156,7 +155,7 @@ def _read_lines(path: Path, line_of: _LineOf) -> tuple[RecordLine, ...]:
         listed = _parse_record(read_small_member(archive, archive.NameToInfo[record]))
         unhashed = list_unhashed(record)
         _check_data(archive, record.removesuffix(".dist-info/RECORD"))
-        for name in unhashed & archive.NameToInfo.keys():
+        for name in (unhashed - {record}) & archive.NameToInfo.keys():
             read_small_member(archive, archive.NameToInfo[name])
         members = [info for info in list_files(archive) if info.filename not in unhashed]
         lines = tuple(line_of(archive, info, listed.get(info.filename)) for info in members)
@@ -275,8 +274,6 @@ def _check_directory(archive: zipfile.ZipFile) -> None:
     for info in archive.infolist():
         if not is_plain(info.filename.removesuffix("/")):
             raise zipfile.BadZipFile(f"{info.filename!r} is not a valid file name")
-        if info.flag_bits & _ENCRYPTED:
-            raise zipfile.BadZipFile(f"{info.filename} is encrypted")
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
             raise zipfile.BadZipFile(f"{info.filename} is a link or a device, not a file")
@@ -315,9 +312,14 @@ def read_small_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     """
     if info.file_size > _SMALL_BYTES:
         raise _build_size_error(info.filename, info.file_size)
+    return b"".join(_read_member(archive, info))
+
+
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
+    """Yield the content of a member, whose stream must end with its data (unlike with zipfile)."""
     assert archive.filename is not None  # noqa: S101  (it was opened by path)
     with Path(archive.filename).open("rb") as source:
-        return b"".join(read_blocks(source, info))
+        yield from read_blocks(source, info)
 
 
 def find_record_name(archive: zipfile.ZipFile) -> str:
@@ -375,10 +377,8 @@ def _verify_member(
 
 def _hash_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, algorithm: str) -> bytes:
     digest = hashlib.new(algorithm)
-    assert archive.filename is not None  # noqa: S101  (it was opened by path)
-    with Path(archive.filename).open("rb") as source:
-        for block in read_blocks(source, info):
-            digest.update(block)
+    for block in _read_member(archive, info):
+        digest.update(block)
     return digest.digest()
 
 

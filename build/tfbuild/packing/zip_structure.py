@@ -68,11 +68,19 @@ def check_structure(source: IO[bytes], infos: Sequence[zipfile.ZipInfo]) -> None
     for header in sorted(headers, key=lambda header: header.offset):
         name = _show(header.name)
         if header.offset != place:
-            which = "overlaps another" if header.offset < place else "follows bytes of no"
-            raise zipfile.BadZipFile(f"{name} {which} member")
+            if header.offset < place:
+                raise zipfile.BadZipFile(f"{name} overlaps the member before it")
+            raise zipfile.BadZipFile(f"there are bytes before {name} that belong to no member")
         place = _check_local(source, header)
     if place != begin:
         raise zipfile.BadZipFile("it has bytes of no member before its directory")
+
+
+def seek_data(source: IO[bytes], info: zipfile.ZipInfo) -> None:
+    """Seek the first byte of a member's data, as it is stored."""
+    source.seek(info.header_offset)
+    name_length, extra_length = _LOCAL.unpack(source.read(_LOCAL.size))[-2:]
+    source.seek(name_length + extra_length, io.SEEK_CUR)
 
 
 def read_blocks(source: IO[bytes], info: zipfile.ZipInfo) -> Iterator[bytes]:
@@ -82,9 +90,7 @@ def read_blocks(source: IO[bytes], info: zipfile.ZipInfo) -> Iterator[bytes]:
     (zipfile ignores them, a reader from the front takes them for the next member); EOFError for a
     truncated file, zlib.error for damaged data.
     """
-    source.seek(info.header_offset)
-    fields = _LOCAL.unpack(source.read(_LOCAL.size))
-    source.seek(fields[-2] + fields[-1], io.SEEK_CUR)
+    seek_data(source, info)
     crc = size = 0
     for block in _inflate(source, info):
         crc, size = zlib.crc32(block, crc), size + len(block)
@@ -294,7 +300,7 @@ def _check_local(source: IO[bytes], header: Header) -> int:
         raise zipfile.BadZipFile(f"{name} has another name in its own header")
     size, packed = _widen(header.name, extra, (size, packed))
     if method == zipfile.ZIP_STORED and (flags & _SIZES_FOLLOW or header.packed != header.size):
-        raise zipfile.BadZipFile(f"{name} is not compressed, and only one reader finds its end")
+        raise zipfile.BadZipFile(f"{name} is not compressed, but its sizes differ or follow it")
     if (flags, method) != (header.flags, header.method):
         raise zipfile.BadZipFile(f"{name} has another method or flags in its own header")
     actual, expected = (crc, packed, size), (header.crc, header.packed, header.size)
