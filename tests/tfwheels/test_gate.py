@@ -13,7 +13,10 @@ from tests.builders.comparisons import spread
 from tests.builders.index_wheels import full_build_for, tuned_for
 
 from tfbench.arms.arm import TOLERANCE
+from tfbuild.kernelbuild.random_trials import FILE as RANDOM_PROGRAMS
+from tfbuild.kernelbuild.random_trials import FamilyCount, ResultSearch
 from tfbuild.upstream.download import hash_file
+from tfcore import records
 from tfcore.comparisons.comparison import FILE as COMPARISON
 from tfcore.comparisons.comparison import ArmFailure, Comparison, load, save
 from tfcore.comparisons.deciding import decide
@@ -27,6 +30,7 @@ from tfwheels.gate import (
     format_comparison_name,
     judge_comparisons,
     require_passed,
+    require_searched,
     serialize_public,
 )
 
@@ -516,3 +520,26 @@ def test_a_full_build_without_a_published_wheel_has_no_baseline(tmp_path: Path) 
     alone = dataclasses.replace(FULL_BUILD, stock_sha256="")
     with pytest.raises(GateError, match="not the stock wheel"):
         require_passed(FILE, SHA256, alone, [single(tmp_path, FASTER, kernel_library=None)])
+
+
+def test_a_wheel_needs_enough_programs_and_no_wrong_one(tmp_path: Path) -> None:
+    def keep(name: str, sha256: str, seed: int, **counts: Any) -> None:
+        count = FamilyCount(**counts)
+        result = ResultSearch(seed=seed, seconds=1, wheel_sha256=sha256, families={"chains": count})
+        records.save(tmp_path / name / RANDOM_PROGRAMS, result)
+
+    with pytest.raises(GateError, match=r"^0 random programs ran fused ops of x\.whl"):
+        require_searched("x.whl", "a", tmp_path)
+    keep("one", "a", 1, programs=900, fused=400)
+    keep("other", "b", 1, programs=4000, fused=4000)
+    keep("same", "a", 1, programs=300, fused=300)
+    with pytest.raises(GateError, match=r"^400 random programs"):
+        require_searched("x.whl", "a", tmp_path)
+    keep("two", "a", 2, programs=200, fused=200)
+    require_searched("x.whl", "a", tmp_path)
+    keep("three", "a", 3, programs=1, crashed=((1,),))
+    with pytest.raises(GateError, match="wrong results with"):
+        require_searched("x.whl", "a", tmp_path)
+    (tmp_path / "three" / RANDOM_PROGRAMS).write_text('{"schema": 1}', "utf-8")
+    with pytest.raises(RecordError, match="Remove"):
+        require_searched("x.whl", "a", tmp_path)

@@ -33,7 +33,6 @@ from tfcore.cpus.cpu import Cpu
 from tfcore.cpus.targets import STOCK_FLAGS, list_targets, parse_target
 from tfcore.errors import (
     AdmissionError,
-    AgreementError,
     AuditError,
     ChecksumError,
     GateError,
@@ -473,7 +472,7 @@ def test_random_programs_can_be_required(
     sound: Path, paths: Paths, publish: Publish, index: Path
 ) -> None:
     wanted: dict[str, Any] = {"wheels": str(sound), "gate": False, "require_results": True}
-    with pytest.raises(AgreementError, match="needs 600"):
+    with pytest.raises(GateError, match="needs 600"):
         publish(**wanted)
     assert not index.exists()
     result = ResultSearch(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfbuild.auditing import audit
-from tfbuild.kernelbuild import random_trials
 from tfbuild.packing import conformance
 from tfbuild.packing.conformance import ConformanceStatus
 from tfbuild.packing.tuned import Tuned, is_control, read_tuned
@@ -15,7 +14,6 @@ from tfbuild.tools import environment
 from tfcore import console
 from tfcore.errors import (
     AdmissionError,
-    AgreementError,
     AuditError,
     DownloadError,
     GateError,
@@ -31,11 +29,8 @@ from tfwheels.gate import Judgement
 from tfwheels.keys import PublicKey
 from tfwheels.rebuild_statement import read_statement
 
-_REASONS = (
-    *(WheelError, PublishError, AuditError, AdmissionError, AgreementError, GateError),
-    RecordError,  # a damaged conformance record beside it
-)
-"""Errors of one wheel, which exclude it."""
+_REASONS = (WheelError, PublishError, AuditError, AdmissionError, GateError, RecordError)
+"""Errors of one wheel, which exclude it. (RecordError: a damaged conformance record beside it.)"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,9 +85,9 @@ class Candidates:
 def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandidate:
     """Check a tuned wheel and return it as a candidate for publishing.
 
-    Raises WheelError, PublishError, AuditError, AdmissionError, AgreementError, GateError for a
-    wheel that must not be published, ChecksumError for a stock wheel that is not the pinned one,
-    and RecordError for an invalid comparison or conformance record.
+    Raises WheelError, PublishError, AuditError, AdmissionError, GateError for a wheel that
+    must not be published, ChecksumError for a stock wheel that is not the pinned one, and
+    RecordError for an invalid comparison or conformance record.
     """
     facts = read_tuned(path)
     if facts is None:
@@ -108,7 +103,7 @@ def check_candidate(path: Path, rule: PublishRule, paths: Paths) -> WheelCandida
     with console.report_step(f"audit {path.name}"):
         audit.check_audit(audit.audit(path, paths=paths, stock=stock))
     if rule.searched:
-        random_trials.require_searched(path.name, entry.sha256, paths.reports)
+        gate.require_searched(path.name, entry.sha256, paths.reports)
     found = gate.find_comparisons(paths.reports, entry.sha256)
     judge = gate.require_passed if rule.gated else gate.judge_comparisons
     return WheelCandidate(

@@ -33,8 +33,8 @@ class PublishOptions:
     )
     require_results: bool = option(
         False,
-        "refuse a wheel unless selfcheck --results ran at least 600 random programs with it and "
-        "found no wrong result",
+        "refuse a wheel unless selfcheck --results ran its fused ops in at least 600 random "
+        "programs and found no wrong result",
     )
     only_tuned: bool = option(False, "exclude the stock wheel and the dependencies of TensorFlow")
     dependencies: str = option(

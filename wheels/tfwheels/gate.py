@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tfbuild.kernelbuild import random_trials
 from tfbuild.packing.tuned import KernelLibrary, Tuned, TunedTree
 from tfcore.comparisons.comparison import (
     FILE,
@@ -58,6 +59,8 @@ _FORCED = "TENSORWRIGHT_TARGET"
 _PATH = re.compile(r"(?<![\w.~+/-])[.~]{0,2}/[^\s:;,'\"()<>|]*")
 
 _WORST_FIRST = tuple(Verdict)
+_LEAST_PROGRAMS = 600
+"""Random programs that ran fused ops, which --require-results needs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +167,35 @@ def require_passed(
             "folder than reports/, use --comparison PATH",
         )
     return judgement
+
+
+def require_searched(wheel: str, sha256: str, reports: Path) -> None:
+    """Raise GateError unless `reports` has enough random programs of a wheel without faults.
+
+    All searches of the wheel count, so that a later one does not hide what an earlier one found.
+    Programs that ran no fused op do not count, nor the same seed twice.
+    """
+    searches = [
+        search
+        for path in sorted(reports.glob(f"*/{random_trials.FILE}"))
+        if (search := random_trials.load_search(path)).wheel_sha256 == sha256
+    ]
+    if wrong := sum(search.wrong for search in searches):
+        raise GateError(
+            f"{wrong} random programs compute wrong results with {wheel}, or crash",
+            hint=f"See {random_trials.FILE} in {reports}, and build the wheel without the parts "
+            "that are wrong",
+        )
+    by_seed: dict[int, int] = {}
+    for search in searches:
+        fused = sum(row.fused for row in search.families.values())
+        by_seed[search.seed] = max(fused, by_seed.get(search.seed, 0))
+    if (programs := sum(by_seed.values())) < _LEAST_PROGRAMS:
+        raise GateError(
+            f"{programs} random programs ran fused ops of {wheel}; --require-results needs "
+            f"{_LEAST_PROGRAMS}",
+            hint="Run: invoke selfcheck --results --candidate WHEEL, each time with another --seed",
+        )
 
 
 def judge_comparisons(

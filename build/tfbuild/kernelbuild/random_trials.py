@@ -18,8 +18,6 @@ FAMILIES = ("chains", "products", "grouped", "loops", "updates", "models")
 """The families of `probe.random_programs`, which only an environment with TensorFlow can import."""
 SCHEMA = 1
 FILE = "random-programs.json"
-LEAST_PROGRAMS = 600
-"""Random programs that `publish --require-results` needs: those of five minutes on a Zen 5."""
 _PACKAGE = Path(__file__).resolve().parents[1]
 _MODULE = "tfbuild.probe.random_search"
 _GRACE_S = 600.0
@@ -185,36 +183,6 @@ def _read(path: Path) -> dict[str, Any]:
     """Return the fields of a file; empty if there is none."""
     fields: dict[str, Any] = parse_json(path.read_bytes()) if path.is_file() else {}
     return fields
-
-
-def require_searched(wheel: str, sha256: str, reports: Path) -> None:
-    """Raise AgreementError unless `reports` has enough random programs of a wheel without faults.
-
-    All searches of the wheel count, so that a later one does not hide what an earlier one found.
-    Programs that ran no fused op do not count, nor the same seed twice.
-    """
-    searches = [
-        search
-        for path in sorted(reports.glob(f"*/{FILE}"))
-        if (search := load_search(path)).wheel_sha256 == sha256
-    ]
-    wrong = sum(search.wrong for search in searches)
-    by_seed: dict[int, int] = {}
-    for search in searches:
-        fused = sum(row.fused for row in search.families.values())
-        by_seed[search.seed] = max(fused, by_seed.get(search.seed, 0))
-    programs = sum(by_seed.values())
-    if wrong:
-        raise AgreementError(
-            f"{wrong} random programs compute wrong results with {wheel}, or crash",
-            hint=f"See {FILE} in {reports}, and build the wheel without the parts that are wrong",
-        )
-    if programs < LEAST_PROGRAMS:
-        raise AgreementError(
-            f"{programs} random programs ran fused ops of {wheel}; --require-results needs "
-            f"{LEAST_PROGRAMS}",
-            hint="Run: invoke selfcheck --results --candidate WHEEL, each time with another --seed",
-        )
 
 
 def load_search(path: Path) -> ResultSearch:

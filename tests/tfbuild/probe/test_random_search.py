@@ -19,7 +19,6 @@ from tfbuild.kernelbuild.random_trials import (
     SearchRequest,
     WrongProgram,
     require_right,
-    require_searched,
     search_results,
 )
 from tfbuild.probe import random_programs, random_search
@@ -28,8 +27,7 @@ from tfbuild.probe.fusing import SWITCH, Tensor
 from tfbuild.probe.random_programs import FAMILIES, ProgramFamily, RandomProgram
 from tfbuild.probe.random_search import SearchTask, compare, search
 from tfbuild.probe.registry import Library
-from tfcore.errors import AgreementError, RecordError, WorkerError
-from tfcore.records import save
+from tfcore.errors import AgreementError, WorkerError
 
 TF = cast(
     ModuleType,
@@ -174,29 +172,6 @@ def test_a_crash_is_counted_and_the_search_goes_on(
     with pytest.raises(AgreementError, match="2 random programs"):
         require_right(result)
     require_right(ResultSearch(seed=1, seconds=60, families={"chains": FamilyCount(programs=8)}))
-
-
-def test_a_wheel_needs_enough_programs_and_no_wrong_one(tmp_path: Path) -> None:
-    def keep(name: str, sha256: str, seed: int, **counts: Any) -> None:
-        count = FamilyCount(**counts)
-        result = ResultSearch(seed=seed, seconds=1, wheel_sha256=sha256, families={"chains": count})
-        save(tmp_path / name / random_trials.FILE, result)
-
-    with pytest.raises(AgreementError, match=r"^0 random programs ran fused ops of x\.whl"):
-        require_searched("x.whl", "a", tmp_path)
-    keep("one", "a", 1, programs=900, fused=400)
-    keep("other", "b", 1, programs=4000, fused=4000)
-    keep("same", "a", 1, programs=300, fused=300)
-    with pytest.raises(AgreementError, match=r"^400 random programs"):
-        require_searched("x.whl", "a", tmp_path)
-    keep("two", "a", 2, programs=200, fused=200)
-    require_searched("x.whl", "a", tmp_path)
-    keep("three", "a", 3, programs=1, crashed=((1,),))
-    with pytest.raises(AgreementError, match="wrong results with"):
-        require_searched("x.whl", "a", tmp_path)
-    (tmp_path / "three" / random_trials.FILE).write_text('{"schema": 1}', "utf-8")
-    with pytest.raises(RecordError, match="Remove"):
-        require_searched("x.whl", "a", tmp_path)
 
 
 def test_an_environment_without_tensorflow_is_an_error(tmp_path: Path) -> None:
