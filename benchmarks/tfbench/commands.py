@@ -165,7 +165,10 @@ class SelfcheckOptions:
     )
     candidate: str = option("", f"with --results: {_CANDIDATE}")
     budget: str = option("", "with --results: how long to search; default: 10m")
-    out: str = option("", "folder for trials and result; an unfinished check in it is continued")
+    out: str = option(
+        "",
+        "folder for trials and result; an unfinished check in it is continued (not with --results)",
+    )
     seed: str = option("1", _SEED)
 
 

@@ -85,6 +85,12 @@ def check(tmp_path: Path, key: SigningKey) -> Callable[..., CheckedIndex]:
     return run
 
 
+def swap_in(copy: Path, index: Folder) -> None:
+    """Put another tree in the place of the index."""
+    shutil.rmtree(index.root)
+    copy.rename(index.root)
+
+
 def read(index: Folder) -> Catalog:
     return catalog.parse(index.read(catalog.KEY), "")
 
@@ -261,8 +267,7 @@ def test_an_older_copy_of_the_index_is_noticed(
     copy = shutil.copytree(index.root, tmp_path / "copy")
     put(index, key, new)
     check(index)
-    shutil.rmtree(index.root)
-    copy.rename(index.root)
+    swap_in(copy, index)
     with pytest.raises(PublishError, match="went back to revision"):
         check(index)
 
@@ -281,8 +286,7 @@ def test_another_index_of_the_same_publisher_is_noticed(
     put(staging, key, new)
     put(index, key, history=tmp_path / "own", renew=True)
     check(index)
-    shutil.rmtree(index.root)
-    staging.root.rename(index.root)
+    swap_in(staging.root, index)
     with pytest.raises(PublishError, match="is another index"):
         check(index)
     with pytest.raises(PublishError, match="is another index"):
@@ -301,8 +305,7 @@ def test_a_publisher_notices_what_a_client_notices(
     copy = Path(shutil.copytree(index.root, tmp_path / "copy"))
     put(index, key, new, **own)
     check(index)
-    shutil.rmtree(index.root)
-    copy.rename(index.root)
+    swap_in(copy, index)
     with pytest.raises(PublishError, match="went back"):
         put(index, key, new, **own)
     put(index, key, new, reindex=True, **own)
@@ -372,8 +375,7 @@ def test_two_copies_with_one_revision_are_noticed(
     put(copy, key, stand_in(tmp_path, "2.14.3+haswell", targets=("haswell",)))
     assert read(copy).revision == read(index).revision
     check(index)
-    shutil.rmtree(index.root)
-    copy.root.rename(index.root)
+    swap_in(copy.root, index)
     with pytest.raises(PublishError, match="another catalog with revision"):
         check(index)
 

@@ -25,8 +25,10 @@ from tfcore.errors import PublishError, UsageError
 from tfcore.records import format_now
 from tfwheels import check_wheel
 from tfwheels.commands import SnippetOptions
+from tfwheels.entry import read_entry
 from tfwheels.folder import Folder
 from tfwheels.keys import SigningKey
+from tfwheels.provenance import make_statement, sign
 from tfwheels.serve import TreeServer
 from tfwheels.snippet import Snippet, describe, resolve_snippet
 from tfwheels.trust import Signing
@@ -248,6 +250,27 @@ def test_what_was_changed_since_the_lines_were_printed_is_not_installed(
         assert "Traceback" not in done.stderr
         assert not [*(tmp_path / f"work-{tool}").glob("*.whl*")]
     assert installed(tmp_path) == {}
+
+
+@pytest.mark.toolchain
+@on_x86_64
+def test_other_bytes_that_the_key_signed_under_the_same_name_are_not_installed(
+    served: TreeServer,
+    wheel: Path,
+    key: SigningKey,
+    trusted: str,
+    shell: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    snippet = snippet_of(served.url, trusted)
+    other_wheel = stand_in(tmp_path, VERSION, targets=("haswell",), python=TAG, content=b"other")
+    entry, _ = read_entry(other_wheel, published=format_now())
+    shutil.copy(other_wheel, wheel)
+    beside = wheel.with_name(f"{wheel.name}.provenance")
+    beside.write_bytes(sign(make_statement(entry, None, key.public), key))
+    done = lines(snippet, shell, tmp_path, "pip")
+    assert (done.returncode, installed(tmp_path)) == (1, {})
+    assert "other bytes than expected" in done.stderr
 
 
 @pytest.mark.toolchain
