@@ -4,8 +4,7 @@ kernels (held.py)."""
 from __future__ import annotations
 
 import functools
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -14,8 +13,10 @@ from tests.integration import held
 
 from tfbuild.native.ops.chains import cases as chains
 from tfbuild.probe import float64
+from tfbuild.probe.choices import Choices
 from tfbuild.probe.float64 import Program, draw_as
 from tfbuild.probe.fusing import Case, Tensor, in_graph
+from tfbuild.probe.random_programs import FAMILIES
 
 RANDOM = 60
 
@@ -191,52 +192,9 @@ def extended(tf: ModuleType, dtype: str) -> list[Tensor]:
 
 
 def create_random_program(seed: int) -> Program:
-    """Create a program of random operations on tensors of random shapes that broadcast."""
-
-    def draw_shape(rng: random.Random, full: Sequence[int]) -> tuple[int, ...]:
-        shape = tuple(1 if rng.random() < 0.3 else size for size in full)
-        return shape[rng.randrange(len(shape)) if rng.random() < 0.3 else 0 :]
-
-    rng = random.Random(seed)  # noqa: S311
-    full = tuple(rng.choice((1, 2, 3, 7, 16, 33)) for _ in range(rng.randint(1, 4)))
-    full = (*full, rng.choice((1, 5, 16, 64, 130, 257)))
-    shapes = [full, *(draw_shape(rng, full) for _ in range(rng.randint(0, 3)))]
-
-    def compute(tf: ModuleType, *inputs: Tensor) -> Tensor:
-        choice = random.Random(seed + 1)  # noqa: S311
-        binary = (tf.add, tf.subtract, tf.multiply, tf.maximum, tf.math.squared_difference)
-        unary = (
-            *(tf.tanh, tf.sigmoid, tf.nn.relu, tf.math.erf, tf.square, tf.abs, tf.negative),
-            lambda x: tf.math.rsqrt(tf.square(x) + 1),
-            lambda x: tf.exp(-tf.square(x)),
-            tf.nn.softmax,
-            lambda x: x - tf.reduce_mean(x, axis=-1, keepdims=True),
-            lambda x: x * tf.reduce_max(x, axis=-1, keepdims=True),
-            lambda x: tf.reshape(tf.reshape(x, [-1]) * 0.5 + 0.1, tf.shape(x)),
-        )
-        values = list(inputs)
-        for _ in range(choice.randint(3, 14)):
-            if choice.random() < 0.5:
-                value = choice.choice(binary)(choice.choice(values), choice.choice(values))
-            else:
-                value = choice.choice(unary)(choice.choice(values))
-            if choice.random() < 0.2:
-                other = choice.choice(values)
-                value = tf.where(choice.choice(inputs) > 0.1, value, other * 0.5)
-            values.append(tf.tanh(value) if choice.random() < 0.3 else value)
-        result = tf.tanh(functools.reduce(tf.add, values[len(inputs) :]))
-        return tf.reduce_sum(result, axis=0) if choice.random() < 0.3 else result
-
-    program = chains.create_program(compute, *shapes, is_static=rng.random() < 0.3)
-
-    def run(tf: ModuleType, dtype: str) -> list[Tensor]:
-        """The result, and all gradients in one tensor: in one of few elements the error of stock
-        may be small by chance."""
-        result, *gradients = (np.asarray(value) for value in program(tf, dtype))
-        scaled = [value / max(np.max(np.abs(value)), 1e-30) for value in gradients]
-        return [result, np.concatenate([value.ravel() for value in scaled])]
-
-    return run
+    """A program of `selfcheck --results`, by the rule of the conformance test."""
+    program = FAMILIES["chains"].make(Choices(seed=f"chains {seed}"))
+    return lambda tf, dtype: program(tf, dtype, 0.0)
 
 
 def cases() -> Mapping[str, Case]:

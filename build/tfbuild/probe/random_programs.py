@@ -67,12 +67,11 @@ def _differentiate(
 
     @in_graph(tf, input_signature=[tf.TensorSpec(shape, dtype) for shape in shapes])
     def run(*inputs: Tensor) -> list[Tensor]:
-        copies = [tf.identity(tensor) for tensor in inputs]
         with tf.GradientTape() as tape:
-            tape.watch(copies)
-            result = compute(*copies)
+            tape.watch(inputs)
+            result = compute(*inputs)
             loss = tf.reduce_sum(tf.sin(result))
-        return [result, *tape.gradient(loss, copies, unconnected_gradients="zero")]
+        return [result, *tape.gradient(loss, inputs, unconnected_gradients="zero")]
 
     result, *gradients = run(*tensors)
     return [result, _join(gradients)]
@@ -106,7 +105,8 @@ def _make_chain(choices: Choices) -> RandomProgram:
     known, total = choices.decide(30), choices.decide(30)
 
     def compute(tf: ModuleType, *inputs: Tensor) -> Tensor:
-        values = list(inputs)
+        # Buffers of results may be overwritten. Conditions are of inputs, which are exact.
+        values = [tf.sin(tensor) for tensor in inputs]
         for number, first, second in steps:
             left, right = values[first % len(values)], values[second % len(values)]
             if number < len(_BINARY):

@@ -36,7 +36,6 @@ _NUDGE = 2.0**-24
 _RUNS, _STEP = 8, 2.0**-21
 """Runs of stock, and how far apart their inputs are, relative to each input."""
 _ATTEMPTS = 60
-_CLEAR_EVERY = 25
 _MAPS = Path("/proc/self/maps")
 
 
@@ -192,8 +191,6 @@ def search(tf: ModuleType, task: SearchTask, libraries: Sequence[Library]) -> No
         for name in task.families:
             _search_one(tf, task, libraries, number, name, results[name])
             _write(Path(task.out), results)
-        if number % _CLEAR_EVERY == 0:
-            tf.keras.backend.clear_session()
     _get_running(task).unlink(missing_ok=True)
 
 
