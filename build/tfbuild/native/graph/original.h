@@ -144,9 +144,20 @@ class Original {
     return absl::OkStatus();
   }
 
-  // Runs the function with the inputs and outputs of a kernel, all on the calling thread: it is a
-  // thread of the pool, and must not wait for others of the pool.
+  using Results = std::vector<tensorflow::Tensor>;
+
+  // Runs the function in a kernel, all on the calling thread: it is a thread of the pool, and must
+  // not wait for others of the pool.
+  absl::Status CallInline(tensorflow::OpKernelContext* context,
+                          const std::vector<tensorflow::Tensor>& arguments, Results* results);
+
+  // Runs the function with the inputs of a kernel and sets its outputs, as CallInline.
   absl::Status RunInline(tensorflow::OpKernelContext* context);
+
+  // Runs the function with the inputs of an asynchronous kernel, then calls `use` with its results.
+  // If it fails, ends the kernel with the error.
+  void Call(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done,
+            std::function<void(const Results&)> use);
 
   // Runs the function as an asynchronous kernel of its inputs and outputs.
   void Run(tensorflow::OpKernelContext* context, tensorflow::AsyncOpKernel::DoneCallback done);
@@ -178,7 +189,9 @@ inline std::vector<tensorflow::Tensor> ArgumentsOf(tensorflow::OpKernelContext* 
   return arguments;
 }
 
-inline absl::Status Original::RunInline(tensorflow::OpKernelContext* context) {
+inline absl::Status Original::CallInline(tensorflow::OpKernelContext* context,
+                                         const std::vector<tensorflow::Tensor>& arguments,
+                                         Results* results) {
   auto* library = context->function_library();
   if (library == nullptr) return tensorflow::errors::Internal(function_.name(), " has no library");
   Runtime::Handle handle;
@@ -187,14 +200,19 @@ inline absl::Status Original::RunInline(tensorflow::OpKernelContext* context) {
   auto options = OptionsOf(context);
   options.runner = &here;
   options.run_all_kernels_inline = true;
-  std::vector<tensorflow::Tensor> results;
-  TF_RETURN_IF_ERROR(library->RunSync(std::move(options), handle, ArgumentsOf(context), &results));
+  return library->RunSync(std::move(options), handle, arguments, results);
+}
+
+inline absl::Status Original::RunInline(tensorflow::OpKernelContext* context) {
+  Results results;
+  TF_RETURN_IF_ERROR(CallInline(context, ArgumentsOf(context), &results));
   for (std::size_t i = 0; i < results.size(); ++i) context->set_output(i, results[i]);
   return absl::OkStatus();
 }
 
-inline void Original::Run(tensorflow::OpKernelContext* context,
-                          tensorflow::AsyncOpKernel::DoneCallback done) {
+inline void Original::Call(tensorflow::OpKernelContext* context,
+                           tensorflow::AsyncOpKernel::DoneCallback done,
+                           std::function<void(const Results&)> use) {
   auto* library = context->function_library();
   Runtime::Handle handle;
   // TensorFlow lowers the loops of multi-device functions, as it would have lowered this one.
@@ -205,16 +223,25 @@ inline void Original::Run(tensorflow::OpKernelContext* context,
   making.output_devices.assign(context->num_outputs(), making.target);
   if (library->config_proto() != nullptr) making.config_proto = *library->config_proto();
   OP_REQUIRES_OK_ASYNC(context, Instantiate(library, making, &handle), done);
-  auto* results = new std::vector<tensorflow::Tensor>;
-  library->Run(OptionsOf(context), handle, ArgumentsOf(context), results,
-               [context, results, done = std::move(done)](const absl::Status& status) {
-                 std::unique_ptr<std::vector<tensorflow::Tensor>> owned(results);
-                 if (!status.ok()) context->SetStatus(status);
-                 for (std::size_t i = 0; status.ok() && i < owned->size(); ++i) {
-                   context->set_output(i, (*owned)[i]);
-                 }
-                 done();
-               });
+  auto* results = new Results;
+  library->Run(
+      OptionsOf(context), handle, ArgumentsOf(context), results,
+      [context, results, use = std::move(use), done = std::move(done)](const absl::Status& status) {
+        std::unique_ptr<Results> owned(results);
+        if (status.ok()) {
+          use(*owned);
+        } else {
+          context->SetStatus(status);
+        }
+        done();
+      });
+}
+
+inline void Original::Run(tensorflow::OpKernelContext* context,
+                          tensorflow::AsyncOpKernel::DoneCallback done) {
+  Call(context, std::move(done), [context](const Results& results) {
+    for (std::size_t i = 0; i < results.size(); ++i) context->set_output(i, results[i]);
+  });
 }
 
 }  // namespace tensorwright

@@ -14,8 +14,10 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/graph/graph.h"
 #include "tensorwright/graph/events.h"
+#include "tensorwright/graph/original.h"
 #include "tensorwright/graph/placed.h"
 #include "tensorwright/graph/replace.h"
+#include "tensorwright/graph/verification.h"
 #include "tensorwright/graph/xla.h"
 
 namespace tensorwright {
@@ -27,8 +29,9 @@ constexpr char kOriginal[] = "original";  // Attribute: the replaced op, a seria
 class ReplacedOp : public tensorflow::OpKernel {
  public:
   // `runs` and `stock` count the executions by this library and by the original kernel.
-  ReplacedOp(tensorflow::OpKernelConstruction* context, EventCounter& runs, EventCounter& stock)
-      : OpKernel(context), runs_(runs), stock_runs_(stock) {
+  ReplacedOp(tensorflow::OpKernelConstruction* context, EventCounter& runs, EventCounter& stock,
+             VerifiedGroup& group)
+      : OpKernel(context), runs_(runs), stock_runs_(stock), verification_(group) {
     std::string original;
     OP_REQUIRES_OK(context, context->GetAttr(kOriginal, &original));
     OP_REQUIRES(context, original_def_.ParseFromString(original),
@@ -46,6 +49,8 @@ class ReplacedOp : public tensorflow::OpKernel {
   }
 
   void Compute(tensorflow::OpKernelContext* context) override {
+    if (verification_.IsOff()) return stock_->Compute(context);
+    if (verification_.IsDue()) return Verify(context);
     bool done = false;
     OP_REQUIRES_OK(context, Computes(context, &done));
     (done ? runs_ : stock_runs_).Add();
@@ -65,9 +70,22 @@ class ReplacedOp : public tensorflow::OpKernel {
   }
 
  private:
+  // Runs the original kernel, then this one.
+  void Verify(tensorflow::OpKernelContext* context) {
+    const std::vector<tensorflow::Tensor> held = ArgumentsOf(context);  // Keeps them unchanged.
+    stock_->Compute(context);
+    if (!context->status().ok()) return;
+    const std::vector<tensorflow::Tensor> expected = Verification::TakeOutputs(context);
+    bool done = false;
+    OP_REQUIRES_OK(context, Computes(context, &done));
+    (done ? runs_ : stock_runs_).Add();
+    verification_.Finish(context, expected, done);
+  }
+
   tensorflow::NodeDef original_def_;
   std::unique_ptr<tensorflow::OpKernel> stock_;
   EventCounter &runs_, &stock_runs_;
+  Verification verification_;
 };
 
 // Replaces `node` by a node of `op`, which is a ReplacedOp with the same inputs and outputs. Returns

@@ -1,9 +1,10 @@
-// The environment variables that turn fused ops on and off.
+// The environment variables that turn fused ops on and off, and verify them.
 
 #ifndef TENSORWRIGHT_GRAPH_SWITCHES_H_
 #define TENSORWRIGHT_GRAPH_SWITCHES_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -40,6 +41,17 @@ inline bool IsFusionEnabled(const std::string& part, bool enabled_by_default = t
 inline bool AreGraphsStored() {
   const char* folder = std::getenv("TF_GRAPH_CACHING");
   return folder != nullptr && *folder != '\0';
+}
+
+// Returns the whole number that `value` of TENSORWRIGHT_VERIFY is, 0 if it is null or empty, or -1 if
+// it is anything else.
+inline std::int64_t ReadInterval(const char* value) {
+  const std::string text = value == nullptr ? "" : value;
+  constexpr std::size_t kMostDigits = 15;
+  if (text.size() > kMostDigits || text.find_first_not_of("0123456789") != std::string::npos) {
+    return -1;
+  }
+  return text.empty() ? 0 : std::atoll(text.c_str());
 }
 
 }  // namespace tensorwright

@@ -4,8 +4,13 @@
 #define TENSORWRIGHT_OPS_CHAINS_EVENTS_H_
 
 #include "tensorwright/graph/events.h"
+#include "tensorwright/graph/verification.h"
 
-namespace tensorwright::events {
+namespace tensorwright {
+
+inline VerifiedGroup chains_group("chains", kNearOne);
+
+namespace events {
 
 inline EventCounter chains("chains");                              // Fused ops that were inserted.
 inline EventCounter chain_ops("chain operations");                 // The ops that they replace.
@@ -13,6 +18,7 @@ inline EventCounter chain_runs("chain executions");                // Executions
 inline EventCounter interrupted_chain("left: chain interrupted");  // Another op must run between.
 inline EventCounter stock_chain("stock: chain");  // Executions of the original ops.
 
-}  // namespace tensorwright::events
+}  // namespace events
+}  // namespace tensorwright
 
 #endif  // TENSORWRIGHT_OPS_CHAINS_EVENTS_H_

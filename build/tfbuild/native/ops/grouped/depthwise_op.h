@@ -32,7 +32,8 @@ constexpr std::int64_t kMostForOutputs = 4, kMostForInputGradient = 8, kMostForF
 class DepthwiseOp : public ReplacedOp {
  public:
   DepthwiseOp(OpKernelConstruction* context, std::int64_t most)
-      : ReplacedOp(context, events::grouped_runs, events::stock_depthwise), most_(most) {
+      : ReplacedOp(context, events::grouped_runs, events::stock_depthwise, grouped_group),
+        most_(most) {
     OP_REQUIRES(context, ReadConvolution(before(), &value_),
                 tensorflow::errors::Internal(before().op(), " is not supported"));
     // Without oneDNN, TensorFlow's kernels of outputs and of filters' gradients are fast if there are

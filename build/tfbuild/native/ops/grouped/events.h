@@ -4,8 +4,13 @@
 #define TENSORWRIGHT_OPS_GROUPED_EVENTS_H_
 
 #include "tensorwright/graph/events.h"
+#include "tensorwright/graph/verification.h"
 
-namespace tensorwright::events {
+namespace tensorwright {
+
+inline VerifiedGroup grouped_group("grouped");
+
+namespace events {
 
 inline EventCounter grouped("grouped");                    // Calls that were replaced.
 inline EventCounter grouped_runs("grouped executions");    // Executions by this library.
@@ -20,6 +25,7 @@ inline EventCounter unsupported_depthwise(
 inline EventCounter stock_depthwise(
     "stock: depthwise");  // Executions by the stock kernel, because of the shapes.
 
-}  // namespace tensorwright::events
+}  // namespace events
+}  // namespace tensorwright
 
 #endif  // TENSORWRIGHT_OPS_GROUPED_EVENTS_H_

@@ -108,7 +108,7 @@ class CallRun {
 class GroupedOp : public tensorflow::AsyncOpKernel {
  public:
   explicit GroupedOp(tensorflow::OpKernelConstruction* context)
-      : AsyncOpKernel(context), original_(context) {
+      : AsyncOpKernel(context), original_(context), verification_(grouped_group) {
     tensorflow::NameAttrList function;
     OP_REQUIRES_OK(context, context->GetAttr("f", &function));
     OP_REQUIRES(context, context->function_library() != nullptr,
@@ -120,10 +120,23 @@ class GroupedOp : public tensorflow::AsyncOpKernel {
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    if (!is_supported_) {
+    if (verification_.IsOff()) return original_.Run(context, std::move(done));
+    if (is_supported_ && verification_.IsDue()) {
+      const auto verify = [this, context](const Original::Results& expected) {
+        verification_.Finish(context, expected, Computes(context));
+      };
+      return original_.Call(context, std::move(done), verify);
+    }
+    if (!is_supported_ || !Computes(context)) {
       events::stock_grouped.Add();
       return original_.Run(context, std::move(done));
     }
+    done();
+  }
+
+ private:
+  // Sets the outputs, or returns false if they cannot be computed.
+  bool Computes(OpKernelContext* context) const {
     CallRun run(call_, context);
     std::vector<std::pair<int, Tensor>> outputs;
     for (int i = 0; i < context->num_outputs(); ++i) {
@@ -131,20 +144,19 @@ class GroupedOp : public tensorflow::AsyncOpKernel {
       Tensor output;
       if (!run.Get(call_.results[i], &output) ||
           output.dtype() != context->expected_output_dtype(i)) {
-        events::stock_grouped.Add();
-        return original_.Run(context, std::move(done));
+        return false;
       }
       outputs.emplace_back(i, std::move(output));
     }
     for (const auto& [i, output] : outputs) context->set_output(i, output);
     events::grouped_runs.Add();
-    done();
+    return true;
   }
 
- private:
   ConvolvingCall call_;
   bool is_supported_ = false;  // False if Grappler changed the function after the pass.
   Original original_;
+  Verification verification_;
 };
 
 }  // namespace

@@ -4,8 +4,13 @@
 #define TENSORWRIGHT_OPS_LOOPS_EVENTS_H_
 
 #include "tensorwright/graph/events.h"
+#include "tensorwright/graph/verification.h"
 
-namespace tensorwright::events {
+namespace tensorwright {
+
+inline VerifiedGroup loops_group("loops", kNearOne);
+
+namespace events {
 
 inline EventCounter loops("loops");                  // Fused loops.
 inline EventCounter loop_runs("loop executions");    // Executions of a plan.
@@ -14,6 +19,7 @@ inline EventCounter stock_loop("stock: loop");       // No plan fits the inputs.
 inline EventCounter xla_functions(
     "left: functions for XLA");  // Functions that XLA compiles, each counted once.
 
-}  // namespace tensorwright::events
+}  // namespace events
+}  // namespace tensorwright
 
 #endif  // TENSORWRIGHT_OPS_LOOPS_EVENTS_H_

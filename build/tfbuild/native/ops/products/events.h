@@ -4,8 +4,13 @@
 #define TENSORWRIGHT_OPS_PRODUCTS_EVENTS_H_
 
 #include "tensorwright/graph/events.h"
+#include "tensorwright/graph/verification.h"
 
-namespace tensorwright::events {
+namespace tensorwright {
+
+inline VerifiedGroup products_group("products");
+
+namespace events {
 
 inline EventCounter products(
     "products");  // Matrix products, convolutions and gradients that were replaced.
@@ -16,6 +21,7 @@ inline EventCounter stock_product(
     "stock: product");  // Executions by the stock kernel, because of the shapes.
 inline EventCounter wider_vectors("left: wider vectors");  // oneDNN uses wider vectors here.
 
-}  // namespace tensorwright::events
+}  // namespace events
+}  // namespace tensorwright
 
 #endif  // TENSORWRIGHT_OPS_PRODUCTS_EVENTS_H_

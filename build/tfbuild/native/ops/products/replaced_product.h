@@ -26,7 +26,7 @@ using tensorflow::TensorShape;
 class ReplacedProduct : public ReplacedOp {
  public:
   explicit ReplacedProduct(OpKernelConstruction* context)
-      : ReplacedOp(context, events::product_runs, events::stock_product) {
+      : ReplacedOp(context, events::product_runs, events::stock_product, products_group) {
     std::vector<std::string> then;
     TryGetNodeAttr(before(), "fused_ops", &then);
     relu_ = then.size() > 1;

@@ -4,8 +4,13 @@
 #define TENSORWRIGHT_OPS_UPDATES_EVENTS_H_
 
 #include "tensorwright/graph/events.h"
+#include "tensorwright/graph/verification.h"
 
-namespace tensorwright::events {
+namespace tensorwright {
+
+inline VerifiedGroup updates_group("updates");
+
+namespace events {
 
 inline EventCounter updates("updates");                  // Fused updates.
 inline EventCounter ops("update operations");            // Ops that fused updates replace.
@@ -23,6 +28,7 @@ inline EventCounter other_shapes(
 inline EventCounter one_variable("stock: one variable");  // Two handles refer to one variable.
 inline EventCounter out_of_range("stock: out of range");  // An index is out of range.
 
-}  // namespace tensorwright::events
+}  // namespace events
+}  // namespace tensorwright
 
 #endif  // TENSORWRIGHT_OPS_UPDATES_EVENTS_H_

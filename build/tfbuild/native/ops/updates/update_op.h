@@ -6,8 +6,11 @@
 #define TENSORWRIGHT_OPS_UPDATES_UPDATE_OP_H_
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -52,13 +55,55 @@ class Locks {
   bool taken_ = false;
 };
 
+// Variables of one execution with the values of others. The destructor deletes them.
+//
+// They are in the resource manager: the kernel of AssignVariableOp finds no others.
+class VariableCopies {
+ public:
+  explicit VariableCopies(OpKernelContext* context) : context_(context) {}
+  VariableCopies(const VariableCopies&) = delete;
+  VariableCopies& operator=(const VariableCopies&) = delete;
+  ~VariableCopies() {
+    for (const auto& handle : handles_) DeleteResource<Var>(context_, handle).IgnoreError();
+  }
+
+  // Adds a variable that shares the buffer of `value`, and sets `*handle` to its handle. Kernels
+  // that write to variables do not write to a shared buffer.
+  absl::Status Add(const Tensor& value, Tensor* handle) {
+    static std::atomic<std::int64_t> made{0};
+    constexpr char kContainer[] = "tensorwright";
+    const std::string name = std::to_string(made++);
+    tensorflow::core::RefCountPtr<Var> copy(new Var(value.dtype()));
+    *copy->tensor() = value;
+    copy->is_initialized = true;
+    copy->Ref();  // Owned by the resource manager.
+    TF_RETURN_IF_ERROR(context_->resource_manager()->Create(kContainer, name, copy.get()));
+    handles_.push_back(tensorflow::MakeResourceHandle<Var>(context_, kContainer, name));
+    *handle = Tensor(tensorflow::DT_RESOURCE, TensorShape({}));
+    handle->scalar<tensorflow::ResourceHandle>()() = handles_.back();
+    copies_.push_back(std::move(copy));
+    return absl::OkStatus();
+  }
+
+  std::vector<Tensor> Values() const {
+    std::vector<Tensor> values;
+    for (const auto& copy : copies_) values.push_back(*copy->tensor());
+    return values;
+  }
+
+ private:
+  OpKernelContext* const context_;
+  std::vector<tensorflow::ResourceHandle> handles_;
+  std::vector<tensorflow::core::RefCountPtr<Var>> copies_;
+};
+
 // The kernel. T is the type of the variables, Index that of the indices of rows. Its inputs are
 // handles of variables, tensors, and indices.
 template <typename T, typename Index>
 class UpdateOp : public tensorflow::OpKernel {
  public:
   explicit UpdateOp(tensorflow::OpKernelConstruction* context)
-      : OpKernel(context), original_(context) {
+      : OpKernel(context), original_(context), verification_(updates_group) {
     std::vector<std::int64_t> numbers;
     OP_REQUIRES_OK(context, context->GetAttr("V", &variables_));
     OP_REQUIRES_OK(context, context->GetAttr("N", &tensors_));
@@ -86,16 +131,22 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    EventCounter& outcome = UpdateInOnePass(context);
-    outcome.Add();
-    if (&outcome != &events::update_runs) OP_REQUIRES_OK(context, original_.RunInline(context));
+    bool is_updated = false;
+    if (!verification_.IsOff()) {
+      EventCounter& outcome = UpdateInOnePass(context);
+      outcome.Add();
+      is_updated = &outcome == &events::update_runs;
+    }
+    if (!is_updated) OP_REQUIRES_OK(context, original_.RunInline(context));
   }
 
  private:
+  using Variables = std::vector<tensorflow::core::RefCountPtr<Var>>;
+
   // Updates the variables and returns the counter `update_runs`, or changes nothing and returns the
   // counter of the reason.
   EventCounter& UpdateInOnePass(OpKernelContext* context) {
-    std::vector<tensorflow::core::RefCountPtr<Var>> variables(variables_);
+    Variables variables(variables_);
     Locks locks;
     for (int i = 0; i < variables_; ++i) {
       if (!LookupResource(context, HandleFromInput(context, i), &variables[i]).ok()) {
@@ -158,6 +209,10 @@ class UpdateOp : public tensorflow::OpKernel {
     }
     if (!execution.Prepare()) return events::other_shapes;
 
+    std::vector<Tensor> expected;
+    const bool is_due = verification_.IsDue();
+    if (is_due && !UpdateCopies(context, variables, &expected)) return events::no_variable;
+
     // If a reader still holds the old value, the variable gets new memory.
     std::vector<Tensor> fresh(variables_);
     for (int i = 0; i < variables_; ++i) {
@@ -185,7 +240,33 @@ class UpdateOp : public tensorflow::OpKernel {
     for (int i = 0; i < variables_; ++i) {
       if (fresh[i].NumElements() > 0) *variables[i]->tensor() = fresh[i];
     }
+    if (is_due) Verify(variables, expected);
     return events::update_runs;
+  }
+
+  // Runs the original ops on copies of the variables. Sets `*expected` to the values after it.
+  // Returns false if they fail: they would fail on the variables, too.
+  bool UpdateCopies(OpKernelContext* context, const Variables& variables,
+                    std::vector<Tensor>* expected) {
+    std::vector<Tensor> arguments = ArgumentsOf(context), results;
+    VariableCopies copies(context);
+    for (int i = 0; i < variables_; ++i) {
+      if (!copies.Add(*variables[i]->tensor(), &arguments[i]).ok()) return false;
+    }
+    if (!original_.CallInline(context, arguments, &results).ok()) return false;
+    *expected = copies.Values();
+    return true;
+  }
+
+  // Compares the variables with what the original ops made of them. Sets them to that if they
+  // differ.
+  void Verify(const Variables& variables, const std::vector<Tensor>& expected) {
+    std::vector<Tensor> actual;
+    for (const auto& variable : variables) actual.push_back(*variable->tensor());
+    if (verification_.Agree(*this, expected, actual)) return;
+    for (int i = 0; i < variables_; ++i) {
+      if (written_[i]) *variables[i]->tensor() = expected[i];
+    }
   }
 
   const Tensor& IndicesOf(OpKernelContext* context, std::int64_t which) const {
@@ -223,6 +304,7 @@ class UpdateOp : public tensorflow::OpKernel {
   std::vector<char> may_skip_negative_;  // Whether to skip negative values of each indices tensor.
   std::unique_ptr<Program> program_;
   Original original_;
+  Verification verification_;
 };
 
 }  // namespace

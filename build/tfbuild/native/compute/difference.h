@@ -1,0 +1,55 @@
+// Compares two results of floating-point numbers that were rounded differently.
+
+#ifndef TENSORWRIGHT_COMPUTE_DIFFERENCE_H_
+#define TENSORWRIGHT_COMPUTE_DIFFERENCE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace tensorwright {
+
+// The largest difference allowed, relative to the largest number of the result.
+constexpr double kAllowedDifference = 1e-3;
+// The largest difference allowed, relative to what another rounding of the inputs changes.
+constexpr double kAllowedTimes = 8;
+
+// The element that differs most, or `index` -1 if no difference is too large.
+struct Difference {
+  std::int64_t index = -1;
+  double expected = 0, actual = 0;
+  double largest = 0;  // The largest absolute value of the finite numbers that are expected.
+};
+
+// Compares `count` numbers. Where the expected number is not finite, the actual one must be the same.
+// `moved` are the numbers that are expected if the inputs are rounded differently, or nullptr if they
+// are not known. Differences up to `allowed` never count.
+template <typename T>
+Difference FindDifference(const T* expected, const T* actual, const T* moved, std::int64_t count,
+                          double allowed) {
+  Difference found;
+  double natural = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto number = static_cast<double>(expected[i]);
+    if (!std::isfinite(number)) continue;
+    found.largest = std::max(found.largest, std::abs(number));
+    const double distance = moved == nullptr ? 0 : std::abs(static_cast<double>(moved[i]) - number);
+    if (std::isfinite(distance)) natural = std::max(natural, distance);
+  }
+  double farthest =
+      std::max({allowed, kAllowedDifference * found.largest, kAllowedTimes * natural});
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto one = static_cast<double>(expected[i]), other = static_cast<double>(actual[i]);
+    if (one == other || (std::isnan(one) && std::isnan(other))) continue;
+    const double distance = std::abs(one - other);
+    if (distance <= farthest) continue;  // Never true of infinity and NaN.
+    found.index = i, found.expected = one, found.actual = other;
+    if (!std::isfinite(distance)) break;
+    farthest = distance;
+  }
+  return found;
+}
+
+}  // namespace tensorwright
+
+#endif  // TENSORWRIGHT_COMPUTE_DIFFERENCE_H_
