@@ -11,6 +11,7 @@ from tfbench.arms import installs, lineup
 from tfbench.commands import SelfcheckOptions
 from tfbuild.kernelbuild import random_trials
 from tfbuild.kernelbuild.random_trials import ResultSearch, SearchRequest
+from tfbuild.planning.jobs import choose_jobs, read_available_mb
 from tfbuild.terminal_tables import format_grid
 from tfcore import console, durations, settings
 from tfcore.cpus.cpu import read_cpu, read_vcpus
@@ -19,6 +20,9 @@ from tfcore.records import format_json, save
 
 _BUDGET = "10m"
 _FEW = 5
+_THREADS = 2
+_PROCESS_MB = 3000
+"""Memory of a process: those of the models need most."""
 
 
 def check_results(
@@ -52,7 +56,8 @@ def check_results(
                 env=dict(os.environ) | dict(arm.env),
                 seed=seed,
                 seconds=seconds,
-                threads=read_vcpus().usable,
+                threads=_THREADS,
+                processes=choose_jobs(read_vcpus().usable, read_available_mb(), _PROCESS_MB).count,
             ),
             on_progress=lambda programs, spent: count.advance(
                 min(spent, int(seconds)), detail=f"{programs} programs"

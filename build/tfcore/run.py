@@ -55,13 +55,14 @@ def run(
     timeout_s: float | None = None,
     check: bool = True,
     on_line: Callable[[str], None] | None = None,
+    on_start: Callable[[int], None] | None = None,
 ) -> Completed:
     """Run a program to its end and return its merged stdout and stderr.
 
     `env` replaces the whole environment. With `log`, the output is also written there as it
     comes, and a failure leaves `<log>.sh`, which runs the same command again. A timeout and
-    Ctrl-C end the whole process group. Raises ToolError, TimeLimitError, or, with `check`,
-    CommandError.
+    Ctrl-C end the whole process group; `on_start` gets its number, with which another thread can
+    kill it. Raises ToolError, TimeLimitError, or, with `check`, CommandError.
     """
     words = tuple(str(word) for word in argv)
     program = resolve_program(words[0], env)
@@ -74,8 +75,10 @@ def run(
             log.parent.mkdir(parents=True, exist_ok=True)
             sink = stack.enter_context(log.open("w", encoding="utf-8"))
         process = stack.enter_context(_start_process(program, words, cwd, env))
+        if on_start is not None:
+            on_start(process.pid)
         if timeout_s is not None:
-            timer = threading.Timer(timeout_s, _kill_group, (process.pid, expired))
+            timer = threading.Timer(timeout_s, _expire, (process.pid, expired))
             timer.daemon = True
             stack.callback(timer.cancel)
             timer.start()
@@ -143,8 +146,13 @@ def stop_group(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _kill_group(group: int, expired: threading.Event) -> None:
+def _expire(group: int, expired: threading.Event) -> None:
     expired.set()
+    kill_group(group)
+
+
+def kill_group(group: int) -> None:
+    """Kill a process group that `run` has started, if it still runs."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
 

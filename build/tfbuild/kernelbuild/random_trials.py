@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from typing import Any
 from tfcore import console, settings
 from tfcore.errors import AgreementError, RecordError, TimeLimitError, WorkerError
 from tfcore.records import decode_record, load, parse_json, save
-from tfcore.run import Completed, run
+from tfcore.run import Completed, kill_group, run
 
 FAMILIES = ("chains", "products", "grouped", "loops", "updates", "models")
 """The families of `probe.random_programs`, which only an environment with TensorFlow can import."""
@@ -72,7 +75,8 @@ class ResultSearch:
 class SearchRequest:
     """What to search: see `probe.random_search.SearchTask`.
 
-    `env` is the whole environment of the processes, and `folder` is for their files.
+    `env` is the whole environment of the processes, and `folder` is for their files. `processes`
+    run at a time, with `threads` each.
     """
 
     python: Path
@@ -84,6 +88,7 @@ class SearchRequest:
     families: Sequence[str] = FAMILIES
     libraries: Sequence[Path] = ()
     threads: int = 1
+    processes: int = 1
 
 
 def search_results(
@@ -94,62 +99,124 @@ def search_results(
     `on_progress` gets the programs so far and the seconds. Raises WorkerError if TensorFlow does
     not start.
     """
-    counts = {name: FamilyCount() for name in request.families}
-    began, first, crashes = time.monotonic(), 0, 0
-    while first < request.programs:
-        left = request.seconds - (time.monotonic() - began)
-        if left <= 0:
-            break
-        if crashes > _MOST_CRASHES:
-            console.warn(f"TensorFlow crashed {crashes} times: the search ends here")
-            break
-        out, last = request.folder / f"results-{first}.json", min(first + _EACH, request.programs)
-        done = _run_task(request, out, first=first, last=last, seconds=left)
-        counts = _add(counts, _read(out))
-        spent = int(time.monotonic() - began)
-        on_progress(sum(row.programs for row in counts.values()), spent)
+    search = _Search(request, on_progress)
+    starts = itertools.count(step=_EACH)
+    with ThreadPoolExecutor(request.processes) as pool:
+        parts = [pool.submit(search.run_parts, starts) for _ in range(request.processes)]
+        try:
+            for part in parts:
+                part.result()
+        except BaseException:
+            search.stop()
+            raise
+    return search.counts
+
+
+class _Search:
+    """The counts of a search, to which several threads add; each waits for a process at a time."""
+
+    def __init__(self, request: SearchRequest, on_progress: Callable[[int, int], None]) -> None:
+        self.counts = {name: FamilyCount() for name in request.families}
+        self._request = request
+        self._on_progress = on_progress
+        self._began = time.monotonic()
+        self._crashes = 0
+        self._lock = threading.Lock()
+        self._groups: dict[int, int] = {}  # by thread
+        self._is_stopped = False
+
+    def stop(self) -> None:
+        """Kill all processes."""
+        with self._lock:
+            self._is_stopped = True
+            for group in self._groups.values():
+                kill_group(group)
+
+    def _add_process(self, group: int) -> None:
+        with self._lock:
+            self._groups[threading.get_ident()] = group
+            if self._is_stopped:
+                kill_group(group)
+
+    def run_parts(self, starts: Iterator[int]) -> None:
+        """Run the parts that begin at the next numbers, until the search is over."""
+        for start in starts:
+            if start >= self._request.programs:
+                return
+            last = min(start + _EACH, self._request.programs)
+            first: int | None = start
+            while first is not None and first < last:
+                seconds = self._request.seconds - (time.monotonic() - self._began)
+                if seconds <= 0 or self._crashes > _MOST_CRASHES or self._is_stopped:
+                    return
+                first = self._run_part(first, last, seconds)
+
+    def _run_part(self, first: int, last: int, seconds: float) -> int | None:
+        """Run programs in a process; return the number after one that crashed, or None."""
+        request = self._request
+        out = request.folder / f"results-{first}.json"
+        done = self._run_task(out, first=first, last=last, seconds=seconds)
         running = _read(out.with_suffix(".running"))
+        with self._lock:
+            if self._is_stopped:
+                return None
+            self.counts = _add(self.counts, _read(out))
+            programs = sum(row.programs for row in self.counts.values())
+            self._on_progress(programs, int(time.monotonic() - self._began))
         if done.returncode == 0:
-            first = last
-            continue
+            return None
         if not running:
-            raise WorkerError(
-                f"TensorFlow ended with {done.returncode}: {done.output.strip()[-300:]}"
-            )
-        counts = _add_crash(counts, running, request)
-        first, crashes = running["number"] + 1, crashes + 1
-    return counts
+            said = done.output.strip()[-300:]
+            raise WorkerError(f"TensorFlow ended with {done.returncode}: {said}")
+        # Do stock kernels crash, too?
+        program = (running["family"], tuple(running["numbers"]))
+        crashes_stock = self._run_task(out.with_suffix(".replay"), replay=program).returncode != 0
+        with self._lock:
+            self.counts = _add_crash(self.counts, running, crashes_stock=crashes_stock)
+            self._crashes += 1
+            if self._crashes == _MOST_CRASHES + 1:
+                console.warn(f"TensorFlow crashed {self._crashes} times: the search ends here")
+        return int(running["number"]) + 1
 
-
-def _run_task(request: SearchRequest, out: Path, **fields: Any) -> Completed:  # noqa: ANN401
-    out.unlink(missing_ok=True)
-    out.with_suffix(".running").unlink(missing_ok=True)
-    task = {
-        "out": str(out),
-        "threads": request.threads,
-        "seed": request.seed,
-        "families": tuple(request.families),
-        "libraries": tuple(map(str, request.libraries)),
-        **fields,
-    }
-    save(out.with_suffix(".task"), task)
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    root = {"PYTHONPATH": str(settings.prepare_import_root(_PACKAGE))}
-    argv: list[str | Path] = [request.python, "-m", _MODULE, out.with_suffix(".task")]
-    limit = fields.get("seconds", 0.0) + _GRACE_S
-    try:
-        return run(argv, env={**request.env, **quiet, **root}, timeout_s=limit, check=False)
-    except TimeLimitError as error:  # (a program that never ends is a finding, as a crash is)
-        return Completed(argv=(), returncode=124, output=str(error), seconds=limit)
+    def _run_task(self, out: Path, **fields: Any) -> Completed:  # noqa: ANN401
+        request = self._request
+        out.unlink(missing_ok=True)
+        out.with_suffix(".running").unlink(missing_ok=True)
+        task = {
+            "out": str(out),
+            "threads": request.threads,
+            "seed": request.seed,
+            "families": tuple(request.families),
+            "libraries": tuple(map(str, request.libraries)),
+            **fields,
+        }
+        save(out.with_suffix(".task"), task)
+        # TENSORWRIGHT_VERIFY would replace wrong results.
+        quiet = {
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "",
+            "TENSORWRIGHT_VERIFY": "0",
+        }
+        env = {
+            **request.env,
+            **quiet,
+            "PYTHONPATH": str(settings.prepare_import_root(_PACKAGE)),
+        }
+        argv: list[str | Path] = [request.python, "-m", _MODULE, out.with_suffix(".task")]
+        limit = fields.get("seconds", 0.0) + _GRACE_S
+        try:
+            return run(argv, env=env, timeout_s=limit, check=False, on_start=self._add_process)
+        except TimeLimitError as error:  # (a program that never ends is a finding, as a crash is)
+            return Completed(argv=(), returncode=124, output=str(error), seconds=limit)
+        finally:
+            with self._lock:
+                self._groups.pop(threading.get_ident(), None)
 
 
 def _add_crash(
-    counts: dict[str, FamilyCount], running: Mapping[str, Any], request: SearchRequest
+    counts: dict[str, FamilyCount], running: Mapping[str, Any], *, crashes_stock: bool
 ) -> dict[str, FamilyCount]:
-    """Count a program that ended the process; run it again to see if stock kernels crash, too."""
     name, numbers = running["family"], tuple(running["numbers"])
-    out = request.folder / "replay.json"
-    crashes_stock = _run_task(request, out, replay=(name, numbers)).returncode != 0
     old = counts[name]
     new = dataclasses.replace(
         old,

@@ -11,6 +11,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfbuild.kernelbuild import random_trials
 from tfbuild.kernelbuild.random_trials import (
@@ -25,7 +27,7 @@ from tfbuild.probe import random_programs, random_search
 from tfbuild.probe.choices import Choices
 from tfbuild.probe.fusing import SWITCH, Tensor
 from tfbuild.probe.random_programs import FAMILIES, ProgramFamily, RandomProgram
-from tfbuild.probe.random_search import SearchTask, compare, search
+from tfbuild.probe.random_search import SearchTask, compare, is_close, search
 from tfbuild.probe.registry import Library
 from tfcore.errors import AgreementError, WorkerError
 
@@ -57,6 +59,40 @@ def test_a_result_may_be_as_far_as_rounding_explains(
     exact: Any, nudged: Any, stock: Any, fused: Any, is_right: bool
 ) -> None:
     assert (compare(*states(exact, nudged, stock, fused)) == "") is is_right
+
+
+@given(
+    exact=st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=5),
+    errors=st.lists(st.tuples(st.floats(-4, 4), st.floats(-4, 4)), min_size=5, max_size=5),
+    scale=st.sampled_from([2.0**-24, 2.0**-20, 1.0]),
+)
+def test_close_results_need_no_float64(
+    exact: list[float], errors: list[tuple[float, float]], scale: float
+) -> None:
+    right = np.asarray(exact)
+    apart = np.asarray(errors[: len(exact)]).T * scale * np.max(np.abs(right), initial=0)
+    stock, fused = [right + apart[0]], [right + apart[0] + apart[1] / 4]
+    if is_close(stock, fused):
+        assert compare([right], [right], stock, fused) == ""
+    assert is_close(stock, stock)
+
+
+@pytest.mark.parametrize(
+    ("stock", "fused", "closes"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], True),
+        ([1.0, 2.0], [1.0, 2.0 + 9e-7], True),
+        ([1.0, 2.0], [1.0, 2.0 + 1e-6], False),
+        ([1.0, np.nan], [1.0, np.nan], True),
+        ([1.0, np.nan], [1.0, 2.0], False),
+        ([1.0, 2.0], [1.0, np.nan], False),
+        ([1.0, np.inf], [1.0, -np.inf], False),
+        ([1.0, 2.0], [[1.0, 2.0]], False),
+        ([], [], True),
+    ],
+)
+def test_results_that_are_close(stock: Any, fused: Any, closes: bool) -> None:
+    assert is_close(*states(stock, fused)) is closes
 
 
 def test_other_runs_of_stock_show_how_large_its_error_may_be() -> None:
@@ -164,7 +200,7 @@ def test_a_crash_is_counted_and_the_search_goes_on(
             crashed=((2,),),
         )
     }
-    assert told == [2, 2, 4, 7, 8]  # after each process; a crash is counted after that
+    assert told == [2, 2, 4, 4, 6, 8]  # after each process; a crash is counted after that
     result = ResultSearch(seed=1, seconds=60, families=counts)
     with pytest.raises(AgreementError, match="2 random programs"):
         require_right(result)
@@ -177,3 +213,37 @@ def test_an_environment_without_tensorflow_is_an_error(tmp_path: Path) -> None:
     )
     with pytest.raises(WorkerError, match="tensorflow"):
         search_results(request)
+
+
+WAITS = """
+import os, pathlib, sys, time
+task = pathlib.Path(sys.argv[1])
+(task.parent / f"begun-{task.name}").touch()
+while len(list(task.parent.glob("begun-*"))) < 2:
+    time.sleep(0.01)
+if task.name == "results-0.task":
+    sys.exit(3)
+(task.parent / "process").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def test_a_search_that_ends_early_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two processes one fails, as on Ctrl-C both do."""
+    (tmp_path / "stand_in.py").write_text(WAITS, "utf-8")
+    monkeypatch.setattr(random_trials, "_MODULE", "stand_in")
+    monkeypatch.setattr("tfcore.settings.prepare_import_root", lambda _: tmp_path)
+    request = SearchRequest(
+        python=Path(sys.executable),
+        folder=tmp_path,
+        env=os.environ,
+        seed=1,
+        seconds=3600,
+        processes=2,
+    )
+    with pytest.raises(WorkerError, match="ended with 3"):
+        search_results(request)
+    running = tmp_path / "process"
+    assert not running.exists() or not Path(f"/proc/{running.read_text()}").exists()
