@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,17 @@ from tfcore.run import run
 from tfcore.settings import Paths
 
 
-def compiled(request: Request, paths: Paths) -> Mapping[str, Path]:
-    """By kernel group."""
+def compiled(
+    request: Request, paths: Paths, copts: Sequence[str] = (), linkopts: Sequence[str] = ()
+) -> Mapping[str, Path]:
+    """By kernel group, with these options of the compiler and the linker, too."""
     plan, compiler = plan_for(request)
+    recipe = dataclasses.replace(
+        plan.kernel_recipe,
+        copts=(*plan.kernel_recipe.copts, *copts),
+        linkopts=(*plan.kernel_recipe.linkopts, *linkopts),
+    )
+    plan = dataclasses.replace(plan, kernel_recipe=recipe)
     ground = prepare_setup(plan, paths, None, None)
     workspace = workspaces.prepare_workspace(
         plan, compiler, handlers.choose_jobs(plan, ""), ground, paths

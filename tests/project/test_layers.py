@@ -106,6 +106,7 @@ TFWHEELS = (
     *(
         "dependencies",
         "snippet",
+        "other_indexes",
         "check_index",
         "check_installed",
         "signed_files",

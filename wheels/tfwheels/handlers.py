@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 import shlex
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -27,6 +29,7 @@ from tfwheels.commands import (
 from tfwheels.dependencies import WheelUse, fetch_stock_and_dependencies
 from tfwheels.keys import read_public_keys, read_signing_key
 from tfwheels.level_variants import publish_variants, renew_variants
+from tfwheels.other_indexes import describe_other_indexes
 from tfwheels.publish import publish
 from tfwheels.reader import find_target, open_reader
 from tfwheels.remote import check_url
@@ -397,4 +400,8 @@ def check_environment(
 def describe_install(options: SnippetOptions, *, as_json: bool) -> str:
     """Return the commands for pip and uv that install from an index, or JSON."""
     resolved = snippet.resolve_snippet(options)
+    project = resolved.requirement.partition("==")[0]
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    others = describe_other_indexes(project, resolved.page, os.environ, home)
+    resolved = dataclasses.replace(resolved, notes=(*resolved.notes, *others))
     return format_json(resolved) if as_json else snippet.describe(resolved)
