@@ -1,7 +1,7 @@
 """Random programs with fused ops that are compiled with AddressSanitizer and UBSan.
 
-TensorFlow itself is not instrumented, but AddressSanitizer replaces its malloc. So it finds accesses
-of fused ops beyond tensors that TensorFlow has allocated, and after they are freed.
+TensorFlow itself is not instrumented, but AddressSanitizer replaces its malloc. So it finds where
+fused ops access memory beyond the tensors that TensorFlow allocates, or after it was freed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Kernels that share their work among 16 threads, under ThreadSanitizer.
 
-The threads are those of Eigen's thread pool, as in TensorFlow, and all code is instrumented. Threads
+The threads are those of Eigen's thread pool, as in TensorFlow, and all code is instrumented. They
 sleep at random before each part, so that parts run in many orders on few CPUs.
 """
 
