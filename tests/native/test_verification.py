@@ -20,8 +20,8 @@ SOURCE = """
 #include "compute/difference.h"
 #include "graph/switches.h"
 extern "C" long find(const float* expected, const float* actual, const float* moved, long count,
-                     double allowed) {
-  return tensorwright::FindDifference(expected, actual, moved, count, allowed).index;
+                     double relative, double absolute) {
+  return tensorwright::FindDifference(expected, actual, moved, count, {relative, absolute}).index;
 }
 extern "C" long interval(const char* value) { return tensorwright::ReadInterval(value); }
 """
@@ -44,14 +44,16 @@ def find(
     expected: Sequence[float],
     actual: Sequence[float],
     moved: Sequence[float] | None = None,
-    allowed: float = 0.0,
+    absolute: float = 0.0,
+    relative: float = 1e-3,
 ) -> int:
     """The index of the element that differs most, or -1."""
     three = [
         None if row is None else (ctypes.c_float * len(row))(*row)
         for row in (expected, actual, moved)
     ]
-    return int(native.find(*three, ctypes.c_long(len(expected)), ctypes.c_double(allowed)))
+    limits = ctypes.c_double(relative), ctypes.c_double(absolute)
+    return int(native.find(*three, ctypes.c_long(len(expected)), *limits))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,14 @@ def test_a_difference_that_rounding_explains(
     native: ctypes.CDLL, moved: list[float] | None, allowed: float, index: int
 ) -> None:
     assert find(native, [1.0, 1.0], [1.1, 1.0], moved, allowed) == index
+
+
+@pytest.mark.parametrize(
+    ("actual", "index"),
+    [([1.0, NAN, INFINITY], -1), ([1.0 + ULP, NAN, INFINITY], 0), ([1.0, NAN, 3e38], 2)],
+)
+def test_bits(native: ctypes.CDLL, actual: list[float], index: int) -> None:
+    assert find(native, [1.0, NAN, INFINITY], actual, relative=0.0) == index
 
 
 @given(

@@ -9,10 +9,14 @@
 
 namespace tensorwright {
 
-// The largest difference allowed, relative to the largest number of the result.
-constexpr double kAllowedDifference = 1e-3;
 // The largest difference allowed, relative to what another rounding of the inputs changes.
 constexpr double kAllowedTimes = 8;
+
+// The largest differences that a group of fused ops may have.
+struct Allowed {
+  double relative = 1e-3;  // Relative to the largest number of the result.
+  double absolute = 0;
+};
 
 // The element that differs most, or `index` -1 if no difference is too large.
 struct Difference {
@@ -23,10 +27,10 @@ struct Difference {
 
 // Compares `count` numbers. Where the expected number is not finite, the actual one must be the same.
 // `moved` are the numbers that are expected if the inputs are rounded differently, or nullptr if they
-// are not known. Differences up to `allowed` never count.
+// are not known.
 template <typename T>
 Difference FindDifference(const T* expected, const T* actual, const T* moved, std::int64_t count,
-                          double allowed) {
+                          const Allowed& allowed) {
   Difference found;
   double natural = 0;
   for (std::int64_t i = 0; i < count; ++i) {
@@ -37,7 +41,7 @@ Difference FindDifference(const T* expected, const T* actual, const T* moved, st
     if (std::isfinite(distance)) natural = std::max(natural, distance);
   }
   double farthest =
-      std::max({allowed, kAllowedDifference * found.largest, kAllowedTimes * natural});
+      std::max({allowed.absolute, allowed.relative * found.largest, kAllowedTimes * natural});
   for (std::int64_t i = 0; i < count; ++i) {
     const auto one = static_cast<double>(expected[i]), other = static_cast<double>(actual[i]);
     if (one == other || (std::isnan(one) && std::isnan(other))) continue;

@@ -67,12 +67,13 @@ struct ToFloat {
   float operator()(std::uint8_t a, std::uint8_t) const { return a ? 1.0f : 0.0f; }
 };
 
-// Applies `Op` to each element. `lone_a` and `lone_b`: whether that operand is one element.
+// Applies `Op` to each element. `lone_a` and `lone_b`: whether that operand is one element. The others
+// may be null if `count` is 0.
 template <typename In, typename Out, typename Op, bool lone_a, bool lone_b>
 void Each(void* out, const void* a, const void* b, const void*, std::int64_t count) {
   Out* to = static_cast<Out*>(out);
   const In *left = static_cast<const In*>(a), *right = static_cast<const In*>(b);
-  const In first = *left, second = *right;
+  const In first = lone_a ? *left : In(), second = lone_b ? *right : In();
   TENSORWRIGHT_ELEMENTS
   for (std::int64_t i = 0; i < count; ++i) {
     to[i] = Op()(lone_a ? first : left[i], lone_b ? second : right[i]);
@@ -85,7 +86,7 @@ void Choose(void* out, const void* which, const void* a, const void* b, std::int
   float* to = static_cast<float*>(out);
   const auto* yes = static_cast<const std::uint8_t*>(which);
   const float *left = static_cast<const float*>(a), *right = static_cast<const float*>(b);
-  const float first = *left, second = *right;
+  const float first = lone_a ? *left : 0.0f, second = lone_b ? *right : 0.0f;
   TENSORWRIGHT_ELEMENTS
   for (std::int64_t i = 0; i < count; ++i) {
     const float one = lone_a ? first : left[i], other = lone_b ? second : right[i];

@@ -27,18 +27,18 @@ inline EventCounter differing("stock: results differ");  // Executions of groups
 
 }  // namespace events
 
-// The difference that is always allowed to groups whose ops compute values near 1, such as those of
-// softmax, that then cancel out: a few units in the last place of 1.
-constexpr double kNearOne = 0x1p-21;
+// What is allowed to groups whose ops compute values near 1, such as those of softmax, that then
+// cancel out: a few units in the last place of 1. So results that are all smaller are not compared.
+constexpr Allowed kNearOne = {1e-3, 0x1p-21};
+constexpr Allowed kSameBits = {0, 0};
 
 // Whether a group of fused ops is on. Declared as an inline variable in ops/NAME/events.h.
 class VerifiedGroup {
  public:
-  // `allowed` is as in FindDifference.
-  explicit constexpr VerifiedGroup(const char* name, double allowed = 0)
+  explicit constexpr VerifiedGroup(const char* name, Allowed allowed = {})
       : name_(name), allowed_(allowed) {}
 
-  double allowed() const { return allowed_; }
+  const Allowed& allowed() const { return allowed_; }
 
   bool is_off() const { return is_off_.load(std::memory_order_relaxed); }
 
@@ -53,7 +53,7 @@ class VerifiedGroup {
 
  private:
   const char* const name_;
-  const double allowed_;
+  const Allowed allowed_;
   std::atomic<bool> is_off_{false};
 };
 
@@ -69,10 +69,8 @@ inline std::int64_t VerificationInterval() {
   return interval;
 }
 
-// Verifies the executions of one kernel. Thread-safe.
-//
-// A kernel that is due runs the original ops first, while the caller of the kernel and
-// `ArgumentsOf` both hold its inputs: so nothing overwrites an input before both have read it.
+// Verifies the executions of one kernel. Thread-safe. A kernel that is due runs the original ops
+// first, in such a way that they cannot overwrite its inputs.
 class Verification {
  public:
   using Tensors = std::vector<tensorflow::Tensor>;
@@ -86,10 +84,15 @@ class Verification {
     return true;
   }
 
-  // Whether to verify this execution.
-  bool IsDue() {
+  // Whether to verify this execution, if the fused code computes it.
+  bool IsDue() const {
     const std::int64_t interval = VerificationInterval();
-    return interval > 0 && executions_.fetch_add(1, std::memory_order_relaxed) % interval == 0;
+    return interval > 0 && executions_.load(std::memory_order_relaxed) % interval == 0;
+  }
+
+  // Counts an execution that the fused code has computed.
+  void Count() {
+    if (VerificationInterval() > 0) executions_.fetch_add(1, std::memory_order_relaxed);
   }
 
   // Compares results. Returns true if they agree, else turns the group off. If they differ, `move`

@@ -54,17 +54,19 @@ class ChainOp : public tensorflow::OpKernel {
       return;
     }
     const bool is_due = verification_.IsDue();
-    std::vector<Tensor> held, expected;
+    std::vector<Tensor> copies, expected;
     if (is_due) {
-      held = ArgumentsOf(context);
-      OP_REQUIRES_OK(context, original_.CallInline(context, held, &expected));
+      copies = CopyTensors(ArgumentsOf(context));  // Outputs may overwrite the inputs.
+      OP_REQUIRES_OK(context, original_.CallInline(context, copies, &expected));
     }
-    OP_REQUIRES_OK(context, Execute(context, *plan));
+    const absl::Status status = Execute(context, *plan);
+    if (!is_due) OP_REQUIRES_OK(context, status);
     events::chain_runs.Add();
+    verification_.Count();
     if (!is_due) return;
-    verification_.Finish(context, expected, true, [&] {
+    verification_.Finish(context, expected, status.ok(), [&] {
       std::vector<Tensor> moved;
-      const auto status = original_.CallInline(context, MoveNumbers(held), &moved);
+      const auto status = original_.CallInline(context, MoveNumbers(copies), &moved);
       return status.ok() ? moved : std::vector<Tensor>();
     });
   }

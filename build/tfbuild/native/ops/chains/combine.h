@@ -26,7 +26,8 @@ void EachOfTwo(void* out, const void* a, const void* b, const void* c, std::int6
   auto* to = static_cast<float*>(out);
   const auto *left = static_cast<const float*>(a), *right = static_cast<const float*>(b),
              *other = static_cast<const float*>(c);
-  const float one_left = *left, one_right = *right, one_other = *other;
+  const float one_left = lone_a ? *left : 0.0f, one_right = lone_b ? *right : 0.0f,
+              one_other = lone_c ? *other : 0.0f;
   TENSORWRIGHT_ELEMENTS
   for (std::int64_t i = 0; i < count; ++i) {
     const float first = First()(lone_a ? one_left : left[i], lone_b ? one_right : right[i]);

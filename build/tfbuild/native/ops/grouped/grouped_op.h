@@ -123,7 +123,9 @@ class GroupedOp : public tensorflow::AsyncOpKernel {
     if (verification_.IsOff()) return original_.Run(context, std::move(done));
     if (is_supported_ && verification_.IsDue()) {
       const auto verify = [this, context](const Original::Results& expected) {
-        verification_.Finish(context, expected, Computes(context));
+        const bool is_computed = Computes(context);
+        if (!is_computed) events::stock_grouped.Add();
+        verification_.Finish(context, expected, is_computed);
       };
       return original_.Call(context, std::move(done), verify);
     }
@@ -136,7 +138,7 @@ class GroupedOp : public tensorflow::AsyncOpKernel {
 
  private:
   // Sets the outputs, or returns false if they cannot be computed.
-  bool Computes(OpKernelContext* context) const {
+  bool Computes(OpKernelContext* context) {
     CallRun run(call_, context);
     std::vector<std::pair<int, Tensor>> outputs;
     for (int i = 0; i < context->num_outputs(); ++i) {
@@ -150,6 +152,7 @@ class GroupedOp : public tensorflow::AsyncOpKernel {
     }
     for (const auto& [i, output] : outputs) context->set_output(i, output);
     events::grouped_runs.Add();
+    verification_.Count();
     return true;
   }
 

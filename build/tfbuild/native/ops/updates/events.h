@@ -8,7 +8,7 @@
 
 namespace tensorwright {
 
-inline VerifiedGroup updates_group("updates");
+inline VerifiedGroup updates_group("updates", kSameBits);
 
 namespace events {
 

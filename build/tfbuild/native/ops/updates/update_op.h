@@ -210,8 +210,7 @@ class UpdateOp : public tensorflow::OpKernel {
     if (!execution.Prepare()) return events::other_shapes;
 
     std::vector<Tensor> expected;
-    const bool is_due = verification_.IsDue();
-    if (is_due && !UpdateCopies(context, variables, &expected)) return events::no_variable;
+    const bool is_due = verification_.IsDue() && UpdateCopies(context, variables, &expected);
 
     // If a reader still holds the old value, the variable gets new memory.
     std::vector<Tensor> fresh(variables_);
@@ -240,12 +239,13 @@ class UpdateOp : public tensorflow::OpKernel {
     for (int i = 0; i < variables_; ++i) {
       if (fresh[i].NumElements() > 0) *variables[i]->tensor() = fresh[i];
     }
+    verification_.Count();
     if (is_due) Verify(variables, expected);
     return events::update_runs;
   }
 
   // Runs the original ops on copies of the variables. Sets `*expected` to the values after it.
-  // Returns false if they fail: they would fail on the variables, too.
+  // Returns false if they fail.
   bool UpdateCopies(OpKernelContext* context, const Variables& variables,
                     std::vector<Tensor>* expected) {
     std::vector<Tensor> arguments = ArgumentsOf(context), results;
@@ -264,8 +264,10 @@ class UpdateOp : public tensorflow::OpKernel {
     std::vector<Tensor> actual;
     for (const auto& variable : variables) actual.push_back(*variable->tensor());
     if (verification_.Agree(*this, expected, actual)) return;
+    // A variable in copy-on-read mode shares its buffer with nothing (resource_var.h).
+    const std::vector<Tensor> copies = CopyTensors(expected);
     for (int i = 0; i < variables_; ++i) {
-      if (written_[i]) *variables[i]->tensor() = expected[i];
+      if (written_[i]) *variables[i]->tensor() = copies[i];
     }
   }
 
