@@ -78,12 +78,14 @@ def verified(
     return answer, done.output
 
 
-@pytest.mark.parametrize("programs", [12, later(100)])
+@pytest.mark.parametrize("programs", [12, *later(100)])
 def test_right_results_agree(
     stock_arm: Environment, libraries: tuple[Path, ...], tmp_path: Path, programs: int
 ) -> None:
     answer, log = verified(stock_arm, libraries, tmp_path, "1", programs=programs)
-    assert all(row["verified"] == row["executions"] > 0 for row in answer.values())
+    # Products of infinity are not compared.
+    assert all(row["executions"] >= row["verified"] > 0 for row in answer.values())
+    assert all(row["verified"] > 0.8 * row["executions"] for row in answer.values())
     assert not any(row["differing"] or row["wrong"] for row in answer.values())
     assert "TENSORWRIGHT_VERIFY" not in log
 
