@@ -19,9 +19,10 @@ pytestmark = pytest.mark.toolchain
 SOURCE = """
 #include "compute/difference.h"
 #include "graph/switches.h"
-extern "C" long find(const float* expected, const float* actual, const float* moved, long count,
-                     double relative, double absolute) {
-  return tensorwright::FindDifference(expected, actual, moved, count, {relative, absolute}).index;
+extern "C" long find(const float* expected, const float* actual, const float* moved,
+                     const float* before, long count, double absolute) {
+  return tensorwright::FindDifference(expected, actual, moved, before, count, {1e-3, absolute})
+      .index;
 }
 extern "C" long interval(const char* value) { return tensorwright::ReadInterval(value); }
 """
@@ -45,15 +46,14 @@ def find(
     actual: Sequence[float],
     moved: Sequence[float] | None = None,
     absolute: float = 0.0,
-    relative: float = 1e-3,
+    before: Sequence[float] | None = None,
 ) -> int:
     """The index of the element that differs most, or -1."""
-    three = [
+    rows = [
         None if row is None else (ctypes.c_float * len(row))(*row)
-        for row in (expected, actual, moved)
+        for row in (expected, actual, moved, before)
     ]
-    limits = ctypes.c_double(relative), ctypes.c_double(absolute)
-    return int(native.find(*three, ctypes.c_long(len(expected)), *limits))
+    return int(native.find(*rows, ctypes.c_long(len(expected)), ctypes.c_double(absolute)))
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,19 @@ def test_a_difference_that_rounding_explains(
 
 @pytest.mark.parametrize(
     ("actual", "index"),
-    [([1.0, NAN, INFINITY], -1), ([1.0 + ULP, NAN, INFINITY], 0), ([1.0, NAN, 3e38], 2)],
+    [
+        ([2.0 + 1e-3, 5.0], -1),
+        ([2.0 + 1e-3 + ULP, 5.0 + 2 * ULP], -1),
+        ([2.0 + 1e-3 * 1.01, 5.0], 0),
+        ([2.0, 5.0], 0),  # the update was not applied
+        ([2.0 - 1e-3, 5.0], 0),
+        ([2.0 + 1e-3, NAN], 1),
+    ],
 )
-def test_bits(native: ctypes.CDLL, actual: list[float], index: int) -> None:
-    assert find(native, [1.0, NAN, INFINITY], actual, relative=0.0) == index
+def test_the_change_of_an_update_is_compared(
+    native: ctypes.CDLL, actual: list[float], index: int
+) -> None:
+    assert find(native, [2.0 + 1e-3, 5.0], actual, before=[2.0, 5.0]) == index
 
 
 @given(

@@ -18,13 +18,16 @@ namespace tensorwright {
 
 template <typename T>
 std::string DescribeNumbers(const tensorflow::Tensor& expected, const tensorflow::Tensor& actual,
-                            const tensorflow::Tensor* moved, const Allowed& allowed) {
+                            const tensorflow::Tensor* moved, const tensorflow::Tensor* before,
+                            const Allowed& allowed) {
   const auto numbers = [](const tensorflow::Tensor& of) {
     return static_cast<const T*>(of.data());
   };
-  const Difference found =
-      FindDifference(numbers(expected), numbers(actual),
-                     moved == nullptr ? nullptr : numbers(*moved), expected.NumElements(), allowed);
+  const auto given = [&](const tensorflow::Tensor* of) {
+    return of == nullptr ? nullptr : numbers(*of);
+  };
+  const Difference found = FindDifference(numbers(expected), numbers(actual), given(moved),
+                                          given(before), expected.NumElements(), allowed);
   if (found.index < 0) return "";
   std::ostringstream text;
   text << "element " << found.index << " of shape " << expected.shape().DebugString() << " is "
@@ -54,16 +57,20 @@ std::string DescribeOthers(const tensorflow::Tensor& expected, const tensorflow:
 // numbers must be equal, unless those of `moved` differ. The other arguments are as in FindDifference.
 inline std::string DescribeDifference(const tensorflow::Tensor& expected,
                                       const tensorflow::Tensor& actual,
-                                      const tensorflow::Tensor* moved, const Allowed& allowed) {
+                                      const tensorflow::Tensor* moved,
+                                      const tensorflow::Tensor* before, const Allowed& allowed) {
   if (expected.dtype() != actual.dtype() || expected.shape() != actual.shape()) {
     return actual.DebugString(0) + " instead of " + expected.DebugString(0);
   }
   switch (expected.dtype()) {
-    case tensorflow::DT_FLOAT: return DescribeNumbers<float>(expected, actual, moved, allowed);
-    case tensorflow::DT_DOUBLE: return DescribeNumbers<double>(expected, actual, moved, allowed);
-    case tensorflow::DT_HALF: return DescribeNumbers<Eigen::half>(expected, actual, moved, allowed);
+    case tensorflow::DT_FLOAT:
+      return DescribeNumbers<float>(expected, actual, moved, before, allowed);
+    case tensorflow::DT_DOUBLE:
+      return DescribeNumbers<double>(expected, actual, moved, before, allowed);
+    case tensorflow::DT_HALF:
+      return DescribeNumbers<Eigen::half>(expected, actual, moved, before, allowed);
     case tensorflow::DT_BFLOAT16:
-      return DescribeNumbers<tensorflow::bfloat16>(expected, actual, moved, allowed);
+      return DescribeNumbers<tensorflow::bfloat16>(expected, actual, moved, before, allowed);
     case tensorflow::DT_BOOL: return DescribeOthers<bool>(expected, actual, moved);
     case tensorflow::DT_INT32: return DescribeOthers<std::int32_t>(expected, actual, moved);
     case tensorflow::DT_INT64: return DescribeOthers<std::int64_t>(expected, actual, moved);

@@ -30,7 +30,6 @@ inline EventCounter differing("stock: results differ");  // Executions of groups
 // What is allowed to groups whose ops compute values near 1, such as those of softmax, that then
 // cancel out: a few units in the last place of 1. So results that are all smaller are not compared.
 constexpr Allowed kNearOne = {1e-3, 0x1p-21};
-constexpr Allowed kSameBits = {0, 0};
 
 // Whether a group of fused ops is on. Declared as an inline variable in ops/NAME/events.h.
 class VerifiedGroup {
@@ -95,13 +94,16 @@ class Verification {
     if (VerificationInterval() > 0) executions_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Compares results. Returns true if they agree, else turns the group off. If they differ, `move`
-  // may run the original ops on inputs that are rounded differently, and return their results.
+  // Compares results. Returns true if they agree, else turns the group off. `before` are the values
+  // that were updated; empty if the results are no updates. If the results differ, `move` may run
+  // the original ops on inputs that are rounded differently, and return their results.
   bool Agree(const tensorflow::OpKernel& kernel, const Tensors& expected, const Tensors& actual,
-             const std::function<Tensors()>& move = nullptr) {
+             const Tensors& before = {}, const std::function<Tensors()>& move = nullptr) {
     events::verified.Add();
-    std::string difference = Describe(expected, actual, {});
-    if (!difference.empty() && move != nullptr) difference = Describe(expected, actual, move());
+    std::string difference = Describe(expected, actual, {}, before);
+    if (!difference.empty() && move != nullptr) {
+      difference = Describe(expected, actual, move(), before);
+    }
     if (difference.empty()) return true;
     group_.TurnOff(kernel.name() + " (" + kernel.type_string() + "): " + difference);
     events::differing.Add();
@@ -114,8 +116,8 @@ class Verification {
   // `move` is as in Agree.
   void Finish(tensorflow::OpKernelContext* context, const Tensors& expected, bool is_computed,
               const std::function<Tensors()>& move = nullptr) {
-    const bool agree =
-        is_computed && Agree(context->op_kernel(), expected, OutputsOr(context, expected), move);
+    const bool agree = is_computed && Agree(context->op_kernel(), expected,
+                                            OutputsOr(context, expected), {}, move);
     if (!agree) ReplaceOutputs(context, expected);
   }
 
@@ -144,11 +146,12 @@ class Verification {
   }
 
  private:
-  std::string Describe(const Tensors& expected, const Tensors& actual, const Tensors& moved) const {
+  std::string Describe(const Tensors& expected, const Tensors& actual, const Tensors& moved,
+                       const Tensors& before) const {
     std::string difference = expected.size() == actual.size() ? "" : "other lengths of lists";
     for (std::size_t i = 0; i < expected.size() && difference.empty(); ++i) {
       difference = DescribeDifference(expected[i], actual[i], moved.empty() ? nullptr : &moved[i],
-                                      group_.allowed());
+                                      before.empty() ? nullptr : &before[i], group_.allowed());
     }
     return difference;
   }

@@ -8,7 +8,7 @@
 
 namespace tensorwright {
 
-inline VerifiedGroup updates_group("updates", kSameBits);
+inline VerifiedGroup updates_group("updates");
 
 namespace events {
 

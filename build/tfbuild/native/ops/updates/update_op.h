@@ -209,8 +209,13 @@ class UpdateOp : public tensorflow::OpKernel {
     }
     if (!execution.Prepare()) return events::other_shapes;
 
-    std::vector<Tensor> expected;
+    std::vector<Tensor> expected, before;
     const bool is_due = verification_.IsDue() && UpdateCopies(context, variables, &expected);
+
+    if (is_due) {
+      for (const auto& variable : variables) before.push_back(*variable->tensor());
+      before = CopyTensors(before);
+    }
 
     // If a reader still holds the old value, the variable gets new memory.
     std::vector<Tensor> fresh(variables_);
@@ -240,7 +245,7 @@ class UpdateOp : public tensorflow::OpKernel {
       if (fresh[i].NumElements() > 0) *variables[i]->tensor() = fresh[i];
     }
     verification_.Count();
-    if (is_due) Verify(variables, expected);
+    if (is_due) Verify(variables, before, expected);
     return events::update_runs;
   }
 
@@ -260,10 +265,11 @@ class UpdateOp : public tensorflow::OpKernel {
 
   // Compares the variables with what the original ops made of them. Sets them to that if they
   // differ.
-  void Verify(const Variables& variables, const std::vector<Tensor>& expected) {
+  void Verify(const Variables& variables, const std::vector<Tensor>& before,
+              const std::vector<Tensor>& expected) {
     std::vector<Tensor> actual;
     for (const auto& variable : variables) actual.push_back(*variable->tensor());
-    if (verification_.Agree(*this, expected, actual)) return;
+    if (verification_.Agree(*this, expected, actual, before)) return;
     // A variable in copy-on-read mode shares its buffer with nothing (resource_var.h).
     const std::vector<Tensor> copies = CopyTensors(expected);
     for (int i = 0; i < variables_; ++i) {
