@@ -33,7 +33,9 @@ def described(env: dict[str, str], home: Path) -> list[str]:
 def test_no_settings_need_no_word(tmp_path: Path) -> None:
     assert described({}, tmp_path) == []
     (tmp_path / "uv").mkdir()
-    (tmp_path / "uv/uv.toml").write_text('index-strategy = "first-index"\n', "utf-8")
+    explicit = '[[index]]\nurl = "https://b.example"\nexplicit = true\n'
+    text = f'index-strategy = "unsafe-best-match"\n{explicit}'
+    (tmp_path / "uv/uv.toml").write_text(text, "utf-8")
     assert described({"PIP_INDEX_URL": SECRET, "UV_DEFAULT_INDEX": SECRET}, tmp_path) == []
 
 
@@ -44,7 +46,11 @@ def test_no_settings_need_no_word(tmp_path: Path) -> None:
         ("pip", {"PIP_FIND_LINKS": "/srv/folder"}, "(find-links)"),
         ("uv", {"UV_INDEX": f"name={SECRET}"}, "UV_INDEX other.example"),
         ("uv", {"UV_EXTRA_INDEX_URL": SECRET}, "UV_EXTRA_INDEX_URL other.example"),
-        ("uv", {"UV_INDEX_STRATEGY": "unsafe-best-match"}, "index-strategy unsafe-best-match"),
+        (
+            "uv",
+            {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_INDEX": SECRET},
+            "UV_INDEX other.example, index-strategy unsafe-best-match",
+        ),
     ],
 )
 def test_variables(tool: str, env: dict[str, str], settings: str, tmp_path: Path) -> None:
@@ -140,7 +146,6 @@ def test_the_other_index_wins_and_the_snippet_says_so(
     env = dict(os.environ) | made_venv(tmp_path)
     subprocess.run(["bash", "-c", command], check=True, env=env)
     assert installed(tmp_path) == {"tensorflow_cpu 99.0": b"hostile"}
-    page = resolve_snippet(options).page
-    own = f"PIP_CONFIG_FILE=/dev/null pip --isolated install --no-deps --index-url {page}"
-    subprocess.run(["bash", "-c", f"{own} 'tensorflow-cpu==2.14.1+haswell'"], check=True, env=env)
+    command = resolve_snippet(options).pip[-1]
+    subprocess.run(["bash", "-c", command], check=True, env=env)
     assert "tensorflow_cpu 2.14.1+haswell" in installed(tmp_path)

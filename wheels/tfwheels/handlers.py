@@ -401,7 +401,7 @@ def describe_install(options: SnippetOptions, *, as_json: bool) -> str:
     """Return the commands for pip and uv that install from an index, or JSON."""
     resolved = snippet.resolve_snippet(options)
     project = resolved.requirement.partition("==")[0]
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    others = describe_other_indexes(project, resolved.page, os.environ, home)
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    others = describe_other_indexes(project, resolved.page, os.environ, config)
     resolved = dataclasses.replace(resolved, notes=(*resolved.notes, *others))
     return format_json(resolved) if as_json else snippet.describe(resolved)

@@ -9,65 +9,67 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tfcore.errors import CommandError, ToolError
-from tfcore.run import run
+from tfbuild.tools import pip
+from tfcore.errors import CommandError
 
 _PIP_SETTING = re.compile(r"[^.]+\.(?P<name>extra-index-url|find-links)=(?P<value>.+)")
 _UV_VARIABLES = ("UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 _UV_KEYS = ("index", "extra-index-url", "find-links")
-_UV_STRATEGY = "UV_INDEX_STRATEGY"
-_SAFE_STRATEGIES = ("", "first-index")
+_FIRST_INDEX = "first-index"  # uv's default strategy
 _ADDRESS = re.compile(r"[a-z+]+://[^\s'\"]+")
 
 
 def describe_other_indexes(
-    requirement: str, page: str, env: Mapping[str, str], home: Path
+    project: str, page: str, env: Mapping[str, str], config: Path
 ) -> Iterator[str]:
     """Yield a sentence for pip and one for uv if their settings name more indexes.
 
-    It has the hosts of addresses only, because an address may contain a password. `home` is the
+    It has the hosts of addresses only, because an address may contain a password. `config` is the
     user's folder of settings, such as ~/.config.
     """
-    for tool, found in (("pip", _read_pip(env)), ("uv pip", _read_uv(env, home))):
+    for tool, found in (("pip", _read_pip(env)), ("uv pip", _read_uv(env, config))):
         if found:
             name, shown = tool.split()[0], ", ".join(sorted(found))
             yield (
                 f"{name} also asks other indexes on this host ({shown}). The commands above are "
-                f"safe from that, but {tool} install --index-url {page} {requirement} may install "
-                "a package of this name from there"
+                f"safe from that, but {tool} install --index-url {page} {project} may install a "
+                "package of this name from there"
             )
 
 
 def _read_pip(env: Mapping[str, str]) -> set[str]:
-    """Return the settings that `pip config list` shows; none if Python has no pip."""
+    """Return the settings that name indexes; none if this Python has no pip."""
     try:
-        listed = run([sys.executable, "-m", "pip", "config", "list"], env=env).output
-    except (CommandError, ToolError):
+        rows = map(_PIP_SETTING.fullmatch, pip.list_settings(env))
+    except CommandError:
         return set()
-    rows = filter(None, map(_PIP_SETTING.fullmatch, listed.splitlines()))
-    return {_format(row["name"], str(ast.literal_eval(row["value"]))) for row in rows}
+    return {_format(row["name"], ast.literal_eval(row["value"])) for row in rows if row}
 
 
-def _read_uv(env: Mapping[str, str], home: Path) -> set[str]:
-    """Return the settings in variables and in the configuration files of uv."""
+def _read_uv(env: Mapping[str, str], config: Path) -> set[str]:
+    """Return the settings that name indexes, in variables and in uv's configuration files.
+
+    A strategy is one of them only if there are other indexes.
+    """
     found = {_format(name, env[name]) for name in _UV_VARIABLES if env.get(name)}
-    strategies = [env.get(_UV_STRATEGY, "")]
+    strategy = env.get("UV_INDEX_STRATEGY", "")
     own = env.get("UV_CONFIG_FILE")
-    for path in [Path(own)] if own else [home / "uv/uv.toml", Path("/etc/uv/uv.toml")]:
+    for path in [Path(own)] if own else [config / "uv/uv.toml", Path("/etc/uv/uv.toml")]:
         table = _read_toml(path)
         for part in (table, table.get("pip")):
-            if not isinstance(part, dict):
-                continue
-            found |= {_format(key, str(part[key])) for key in _UV_KEYS if part.get(key)}
-            strategies.append(str(part.get("index-strategy", "")))
-    return found | {f"index-strategy {name}" for name in strategies if name not in _SAFE_STRATEGIES}
+            if isinstance(part, dict):
+                used = {key: _drop_explicit(part.get(key)) for key in _UV_KEYS}
+                found |= {_format(key, str(value)) for key, value in used.items() if value}
+                strategy = strategy or str(part.get("index-strategy", ""))
+    if found and strategy not in ("", _FIRST_INDEX):
+        found.add(f"index-strategy {strategy}")
+    return found
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -78,9 +80,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return {}
 
 
+def _drop_explicit(value: object) -> object:
+    """Drop indexes that uv asks only for the packages that are pinned to them."""
+    if not isinstance(value, list):
+        return value
+    return [one for one in value if not (isinstance(one, dict) and one.get("explicit"))]
+
+
 def _format(name: str, value: str) -> str:
-    return " ".join([name, *_list_hosts(_ADDRESS.findall(value))])
-
-
-def _list_hosts(addresses: Iterable[str]) -> list[str]:
-    return sorted({urlsplit(address).hostname or "" for address in addresses})
+    hosts = {urlsplit(address).hostname or "" for address in _ADDRESS.findall(value)}
+    return " ".join([name, *sorted(hosts - {""})])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfcore.run import run
@@ -11,6 +11,11 @@ from tfcore.run import run
 _LIMIT_S = 3600.0
 _PIP = ("-m", "pip", "--disable-pip-version-check")
 _HERE = Path(sys.executable)
+
+
+def list_settings(env: Mapping[str, str]) -> list[str]:
+    """Return the lines of `pip config list`: SECTION.NAME='VALUE'. Raises CommandError."""
+    return run([_HERE, *_PIP, "config", "list"], env=env).output.splitlines()
 
 
 def download(
