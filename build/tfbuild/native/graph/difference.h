@@ -30,8 +30,10 @@ std::string DescribeNumbers(const tensorflow::Tensor& expected, const tensorflow
                                           given(before), expected.NumElements(), allowed);
   if (found.index < 0) return "";
   std::ostringstream text;
+  text.precision(std::numeric_limits<float>::max_digits10);
   text << "element " << found.index << " of shape " << expected.shape().DebugString() << " is "
-       << found.actual << " instead of " << found.expected << ", the largest is " << found.largest;
+       << found.actual << " instead of " << found.expected << ", the largest "
+       << (before == nullptr ? "value" : "change") << " is " << found.largest;
   return text.str();
 }
 

@@ -77,8 +77,9 @@ class ReplacedOp : public tensorflow::OpKernel {
     stock_->Compute(context);
     if (!context->status().ok()) return;
     const std::vector<tensorflow::Tensor> expected = Verification::TakeOutputs(context);
-    bool done = false;
-    done = Computes(context, &done).ok() && done;
+    bool is_done = false;
+    const absl::Status status = Computes(context, &is_done);
+    const bool done = status.ok() && is_done;
     (done ? runs_ : stock_runs_).Add();
     if (done) verification_.Count();
     // Winograd convolution gives NaN where a direct one gives infinity.

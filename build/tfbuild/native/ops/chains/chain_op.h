@@ -53,25 +53,25 @@ class ChainOp : public tensorflow::OpKernel {
       OP_REQUIRES_OK(context, original_.RunInline(context));
       return;
     }
-    const bool is_due = verification_.IsDue();
-    std::vector<Tensor> copies, expected;
-    if (is_due) {
-      copies = CopyTensors(ArgumentsOf(context));  // Outputs may overwrite the inputs.
-      OP_REQUIRES_OK(context, original_.CallInline(context, copies, &expected));
-    }
-    const absl::Status status = Execute(context, *plan);
-    if (!is_due) OP_REQUIRES_OK(context, status);
-    events::chain_runs.Add();
-    verification_.Count();
-    if (!is_due) return;
-    verification_.Finish(context, expected, status.ok(), [&] {
-      std::vector<Tensor> moved;
-      const auto status = original_.CallInline(context, MoveNumbers(copies), &moved);
-      return status.ok() ? moved : std::vector<Tensor>();
-    });
+    if (verification_.IsDue()) return Verify(context, *plan);
+    OP_REQUIRES_OK(context, Execute(context, *plan));
   }
 
  private:
+  // Runs the original ops on copies of the inputs, because outputs may overwrite these, then the
+  // plan.
+  void Verify(OpKernelContext* context, const Plan& plan) {
+    const std::vector<Tensor> copies = CopyTensors(ArgumentsOf(context));
+    std::vector<Tensor> expected;
+    OP_REQUIRES_OK(context, original_.CallInline(context, copies, &expected));
+    const bool is_computed = Execute(context, plan).ok();
+    verification_.Finish(context, expected, is_computed, [&] {
+      std::vector<Tensor> moved;
+      const bool is_known = original_.CallInline(context, MoveNumbers(copies), &moved).ok();
+      return is_known ? moved : std::vector<Tensor>();
+    });
+  }
+
   // Returns the plan for these inputs, or nullptr if there is none. It depends on their shapes and
   // integers.
   std::shared_ptr<const Plan> PlanFor(OpKernelContext* context) {
@@ -97,7 +97,7 @@ class ChainOp : public tensorflow::OpKernel {
     return plan;
   }
 
-  absl::Status Execute(OpKernelContext* context, const Plan& plan) const {
+  absl::Status Execute(OpKernelContext* context, const Plan& plan) {
     std::vector<char*> data(plan.values.size());
     for (int i = 0; i < context->num_inputs(); ++i) {
       data[i] = static_cast<char*>(context->input(i).data());
@@ -124,6 +124,8 @@ class ChainOp : public tensorflow::OpKernel {
                  [&](std::int64_t first, std::int64_t last) { run.Over(first, last); });
     }
     run.Finish();
+    events::chain_runs.Add();
+    verification_.Count();
     return absl::OkStatus();
   }
 

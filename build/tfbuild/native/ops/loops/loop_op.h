@@ -53,9 +53,9 @@ class LoopOp : public tensorflow::AsyncOpKernel {
     if (verification_.IsDue()) {
       const auto verify = [this, context](const Original::Results& expected) {
         bool is_computed = false;
-        is_computed = Computes(context, &is_computed).ok() && is_computed;
-        const bool agree =
-            is_computed && verification_.Agree(*this, ItemsOf(expected),
+        const absl::Status status = Computes(context, &is_computed);
+        const bool agree = status.ok() && is_computed &&
+                           verification_.Agree(*this, ItemsOf(expected),
                                                ItemsOf(Verification::OutputsOr(context, expected)));
         if (!agree) Verification::ReplaceOutputs(context, expected);
       };

@@ -55,6 +55,15 @@ class Locks {
   bool taken_ = false;
 };
 
+using Variables = std::vector<tensorflow::core::RefCountPtr<Var>>;
+
+// Returns the tensors of variables, which share their buffers.
+std::vector<Tensor> ValuesOf(const Variables& variables) {
+  std::vector<Tensor> values;
+  for (const auto& variable : variables) values.push_back(*variable->tensor());
+  return values;
+}
+
 // Variables of one execution with the values of others. The destructor deletes them.
 //
 // They are in the resource manager: the kernel of AssignVariableOp finds no others.
@@ -85,16 +94,12 @@ class VariableCopies {
     return absl::OkStatus();
   }
 
-  std::vector<Tensor> Values() const {
-    std::vector<Tensor> values;
-    for (const auto& copy : copies_) values.push_back(*copy->tensor());
-    return values;
-  }
+  std::vector<Tensor> Values() const { return ValuesOf(copies_); }
 
  private:
   OpKernelContext* const context_;
   std::vector<tensorflow::ResourceHandle> handles_;
-  std::vector<tensorflow::core::RefCountPtr<Var>> copies_;
+  Variables copies_;
 };
 
 // The kernel. T is the type of the variables, Index that of the indices of rows. Its inputs are
@@ -141,8 +146,6 @@ class UpdateOp : public tensorflow::OpKernel {
   }
 
  private:
-  using Variables = std::vector<tensorflow::core::RefCountPtr<Var>>;
-
   // Updates the variables and returns the counter `update_runs`, or changes nothing and returns the
   // counter of the reason.
   EventCounter& UpdateInOnePass(OpKernelContext* context) {
@@ -211,11 +214,7 @@ class UpdateOp : public tensorflow::OpKernel {
 
     std::vector<Tensor> expected, before;
     const bool is_due = verification_.IsDue() && UpdateCopies(context, variables, &expected);
-
-    if (is_due) {
-      for (const auto& variable : variables) before.push_back(*variable->tensor());
-      before = CopyTensors(before);
-    }
+    if (is_due) before = CopyTensors(ValuesOf(variables));
 
     // If a reader still holds the old value, the variable gets new memory.
     std::vector<Tensor> fresh(variables_);
@@ -267,9 +266,7 @@ class UpdateOp : public tensorflow::OpKernel {
   // differ.
   void Verify(const Variables& variables, const std::vector<Tensor>& before,
               const std::vector<Tensor>& expected) {
-    std::vector<Tensor> actual;
-    for (const auto& variable : variables) actual.push_back(*variable->tensor());
-    if (verification_.Agree(*this, expected, actual, before)) return;
+    if (verification_.Agree(*this, expected, ValuesOf(variables), before)) return;
     // A variable in copy-on-read mode shares its buffer with nothing (resource_var.h).
     const std::vector<Tensor> copies = CopyTensors(expected);
     for (int i = 0; i < variables_; ++i) {
