@@ -113,7 +113,7 @@ def search_results(
 
 
 class _Search:
-    """The counts of a search, to which several threads add; each waits for a process at a time."""
+    """A search by several threads; each of them waits for one process at a time."""
 
     def __init__(self, request: SearchRequest, on_progress: Callable[[int, int], None]) -> None:
         self.counts = {name: FamilyCount() for name in request.families}
@@ -191,21 +191,24 @@ class _Search:
             **fields,
         }
         save(out.with_suffix(".task"), task)
-        # TENSORWRIGHT_VERIFY would replace wrong results.
-        quiet = {
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "",
-            "TENSORWRIGHT_VERIFY": "0",
-        }
         env = {
             **request.env,
-            **quiet,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "",
+            "TENSORWRIGHT_VERIFY": "0",  # It would replace wrong results.
             "PYTHONPATH": str(settings.prepare_import_root(_PACKAGE)),
         }
         argv: list[str | Path] = [request.python, "-m", _MODULE, out.with_suffix(".task")]
         limit = fields.get("seconds", 0.0) + _GRACE_S
         try:
-            return run(argv, env=env, timeout_s=limit, check=False, on_start=self._add_process)
+            return run(
+                argv,
+                env=env,
+                log=out.with_suffix(".log"),
+                timeout_s=limit,
+                check=False,
+                on_start=self._add_process,
+            )
         except TimeLimitError as error:  # (a program that never ends is a finding, as a crash is)
             return Completed(argv=(), returncode=124, output=str(error), seconds=limit)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -172,23 +173,28 @@ for number in range(task["first"], task["last"]):
 """
 
 
+@pytest.fixture
+def request_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SearchRequest]:
+    """A search in this Python, where a program of the test runs instead of random_search.py."""
+
+    def make(program: str, **fields: Any) -> SearchRequest:
+        (tmp_path / "stand_in.py").write_text(program, "utf-8")
+        monkeypatch.setattr(random_trials, "_MODULE", "stand_in")
+        monkeypatch.setattr("tfcore.settings.prepare_import_root", lambda _: tmp_path)
+        here = Path(sys.executable)
+        return SearchRequest(
+            python=here, folder=tmp_path, env=os.environ, seed=1, seconds=3600, **fields
+        )
+
+    return make
+
+
 def test_a_crash_is_counted_and_the_search_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request_for: Callable[..., SearchRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Program 2 crashes with fused ops only, program 4 with stock kernels, too."""
-    (tmp_path / "stand_in.py").write_text(PROGRAM, "utf-8")
-    monkeypatch.setattr(random_trials, "_MODULE", "stand_in")
     monkeypatch.setattr(random_trials, "_EACH", 2)
-    monkeypatch.setattr("tfcore.settings.prepare_import_root", lambda _: tmp_path)
-    request = SearchRequest(
-        python=Path(sys.executable),
-        folder=tmp_path,
-        env=os.environ,
-        seed=1,
-        seconds=60,
-        programs=8,
-        families=("chains",),
-    )
+    request = request_for(PROGRAM, programs=8, families=("chains",))
     told: list[int] = []
     counts = search_results(request, on_progress=lambda programs, _: told.append(programs))
     assert counts == {
@@ -229,21 +235,10 @@ time.sleep(600)
 
 
 def test_a_search_that_ends_early_leaves_no_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request_for: Callable[..., SearchRequest], tmp_path: Path
 ) -> None:
-    """Of two processes one fails, as on Ctrl-C both do."""
-    (tmp_path / "stand_in.py").write_text(WAITS, "utf-8")
-    monkeypatch.setattr(random_trials, "_MODULE", "stand_in")
-    monkeypatch.setattr("tfcore.settings.prepare_import_root", lambda _: tmp_path)
-    request = SearchRequest(
-        python=Path(sys.executable),
-        folder=tmp_path,
-        env=os.environ,
-        seed=1,
-        seconds=3600,
-        processes=2,
-    )
+    """One of two processes fails; Ctrl-C has the same effect on the other one."""
     with pytest.raises(WorkerError, match="ended with 3"):
-        search_results(request)
+        search_results(request_for(WAITS, processes=2))
     running = tmp_path / "process"
     assert not running.exists() or not Path(f"/proc/{running.read_text()}").exists()
