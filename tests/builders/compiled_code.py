@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,12 @@ struct counter counter_of_tanh = {"Tanh", "UnaryOp< CPUDevice, functor::tanh<flo
 """What a registration of a kernel for Tanh leaves in a library (native/counter.h)."""
 
 QUICK = ("-O3", "-ffp-contract=fast", "-nostdlib")
+
+
+def headers(folder: Path, text: str) -> ctypes.CDLL:
+    """C++ code that includes headers of the kernel library which need no TensorFlow."""
+    words = (f"-I{SOURCE.parent}", "-lstdc++")
+    return ctypes.CDLL(str(library(folder, "headers", text, *words, kind="cc")))
 
 
 def dispatcher(folder: Path, rows: Sequence[DispatchTarget], name: str = "dispatcher") -> Path:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.builders.compiled_kernels import compiled
+from tests.builders.fused_search import compiled_parts, searched
 
-from tfbuild.commands import Request
-from tfbuild.kernelbuild.random_trials import FAMILIES, FamilyCount, SearchRequest, search_results
 from tfbuild.tools.environment import Environment
 from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 
-UNITS = tuple(f"fused/{name}" for name in ("updates", "loops", "products", "grouped", "chains"))
 FEW, MANY = 34, 250
 """Programs of each family: 204 in all, and 1500."""
 RARE = 0.3
@@ -27,35 +22,7 @@ most of which are small."""
 
 @pytest.fixture(scope="module")
 def libraries(paths: Paths) -> tuple[Path, ...]:
-    by_unit = compiled(Request(kernels=",".join(UNITS)), paths)
-    return tuple(by_unit[unit] for unit in UNITS)
-
-
-def searched(
-    arm: Environment,
-    libraries: tuple[Path, ...],
-    folder: Path,
-    *,
-    seed: int,
-    programs: int,
-    **env: str,
-) -> Mapping[str, FamilyCount]:
-    counts = search_results(
-        SearchRequest(
-            python=arm.python,
-            folder=folder,
-            env={**os.environ, **env},
-            seed=seed,
-            seconds=3600,
-            programs=programs,
-            libraries=libraries,
-            threads=2,
-        )
-    )
-    assert {name: (row.found, row.crashed) for name, row in counts.items()} == dict.fromkeys(
-        FAMILIES, ((), ())
-    )
-    return counts
+    return compiled_parts(paths)
 
 
 @pytest.mark.parametrize("onednn", ["0", "1"])

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders.compiled_kernels import compiled
+from tests.builders.fused_search import PARTS, compiled_parts
 from tests.builders.later import later
 
-from tfbuild.commands import Request
 from tfbuild.kernelbuild.random_trials import FAMILIES
 from tfbuild.planning import plan
 from tfbuild.tools.environment import Environment
@@ -21,8 +20,6 @@ from tfcore.settings import ROOT, Paths
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.kernels]
 
-PARTS = ("updates", "loops", "products", "grouped", "chains")
-UNITS = tuple(f"fused/{name}" for name in PARTS)
 FAULTS = {
     "chains": ("compute/elements.h", "x > 6.0f ? 6.0f", "x > 1.0f ? 1.0f"),
     "loops": ("compute/elements.h", "dy * (1.0f - y * y)", "dy * (1.0f + y * y)"),
@@ -35,7 +32,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def libraries(paths: Paths) -> tuple[Path, ...]:
-    return tuple(compiled(Request(kernels=",".join(UNITS)), paths).values())
+    return compiled_parts(paths)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +45,7 @@ def wrong_libraries(paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> t
         (native / name).write_text(text.replace(right, wrong, 1), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "NATIVE", native)
-        built = compiled(Request(kernels=",".join(UNITS)), paths).values()
+        built = compiled_parts(paths)
     # The next build of the same plan replaces the files.
     return tuple(Path(shutil.copy(library, native)) for library in built)
 

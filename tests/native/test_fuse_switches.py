@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import pytest
-from tests.builders.compiled_code import library
-
-from tfcore import settings
+from tests.builders.compiled_code import headers
 
 pytestmark = pytest.mark.toolchain
 
@@ -21,10 +19,7 @@ extern "C" bool stored() { return tensorwright::AreGraphsStored(); }
 
 @pytest.fixture(scope="module")
 def switches(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    native = settings.ROOT / "build/tfbuild/native"
-    folder = tmp_path_factory.mktemp("switches")
-    built = library(folder, "switches", SOURCE, f"-I{native}", "-lstdc++", kind="cc")
-    actual = ctypes.CDLL(str(built))
+    actual = headers(tmp_path_factory.mktemp("switches"), SOURCE)
     actual.wanted.restype = actual.named.restype = actual.stored.restype = ctypes.c_bool
     return actual
 

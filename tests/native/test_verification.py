@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.builders.compiled_code import library
-
-from tfcore import settings
+from tests.builders.compiled_code import headers
 
 pytestmark = pytest.mark.toolchain
 
@@ -32,10 +30,7 @@ NAN, INFINITY = math.nan, math.inf
 
 @pytest.fixture(scope="module")
 def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    sources = settings.ROOT / "build/tfbuild/native"
-    folder = tmp_path_factory.mktemp("verification")
-    built = library(folder, "verified", SOURCE, f"-I{sources}", "-lstdc++", kind="cc")
-    loaded = ctypes.CDLL(str(built))
+    loaded = headers(tmp_path_factory.mktemp("verification"), SOURCE)
     loaded.find.restype = loaded.interval.restype = ctypes.c_long
     return loaded
 
