@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tfbench import options
 from tfbench.arms import installs, lineup
+from tfbench.arms.arm import Arm
 from tfbench.commands import SelfcheckOptions
 from tfbuild.kernelbuild import random_trials
-from tfbuild.kernelbuild.random_trials import ResultSearch, SearchRequest
+from tfbuild.kernelbuild.random_trials import FamilyCount, ResultSearch, SearchRequest
 from tfbuild.planning.jobs import choose_jobs, read_available_mb
 from tfbuild.terminal_tables import format_grid
 from tfcore import console, durations, settings
@@ -43,37 +46,48 @@ def check_results(
     )
     spec = lineup.make_spec(name=lineup.TUNED, wheel=lineup.TUNED)
     (arm,) = installs.install(installs.choose([spec], selfcheck_options.candidate, paths), paths)
-    vcpus = read_vcpus().usable
+    found = ResultSearch(
+        seed=seed,
+        seconds=0,
+        wheel_sha256=arm.wheel_sha256,
+        label=arm.label,
+        cpu=read_cpu().name,
+    )
     with (
         TemporaryDirectory() as folder,
         console.report_step("random programs"),
         console.track_progress("seconds", int(seconds)) as count,
     ):
-        families = random_trials.search_results(
-            SearchRequest(
-                python=arm.python,
-                folder=Path(folder),
-                env=dict(os.environ) | dict(arm.env),
-                seed=seed,
-                seconds=seconds,
-                threads=vcpus,
-                processes=choose_jobs(vcpus, read_available_mb(), _PROCESS_MB).count,
-            ),
-            on_progress=lambda programs, spent: count.advance(
-                min(spent, int(seconds)), detail=f"{programs} programs"
-            ),
-        )
-    result = ResultSearch(
+
+        def follow(families: Mapping[str, FamilyCount], spent: int) -> None:
+            nonlocal found
+            found = dataclasses.replace(found, families=families, seconds=spent)
+            programs = sum(row.programs for row in families.values())
+            count.advance(min(spent, int(seconds)), detail=f"{programs} programs")
+
+        request = _make_request(arm, Path(folder), seed, seconds)
+        try:
+            random_trials.search_results(request, on_progress=follow)
+        finally:
+            # A search that is stopped keeps what it has found.
+            if found.families:
+                save(out / random_trials.FILE, found)
+    text = format_json(found) if as_json else _describe(found, out / random_trials.FILE)
+    return found, text
+
+
+def _make_request(arm: Arm, folder: Path, seed: int, seconds: float) -> SearchRequest:
+    """Return a search on all vCPUs, with as many processes as fit into memory."""
+    vcpus = read_vcpus().usable
+    return SearchRequest(
+        python=arm.python,
+        folder=folder,
+        env=dict(os.environ) | dict(arm.env),
         seed=seed,
         seconds=seconds,
-        wheel_sha256=arm.wheel_sha256,
-        label=arm.label,
-        cpu=read_cpu().name,
-        families=families,
+        threads=vcpus,
+        processes=choose_jobs(vcpus, read_available_mb(), _PROCESS_MB).count,
     )
-    save(out / random_trials.FILE, result)
-    text = format_json(result) if as_json else _describe(result, out / random_trials.FILE)
-    return result, text
 
 
 def _describe(result: ResultSearch, path: Path) -> str:

@@ -97,7 +97,7 @@ def command(
                 raise Exit(rewrite_commands(f"error: {error}"), error.exit_code) from None
             except KeyboardInterrupt as stop:
                 code = stop.args[0] if stop.args else 128 + signal.SIGINT
-                raise Exit("stopped. The next run continues where this one stopped", code) from None
+                raise Exit("stopped. What is finished is kept", code) from None
             except BrokenPipeError:  # (an OSError that CommandLine.run handles)
                 raise
             except OSError as error:

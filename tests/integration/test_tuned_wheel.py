@@ -15,18 +15,22 @@ from tests.builders.installed_wheel import Tried, own_arm
 from tests.builders.invoke_calls import Tasks
 from tests.builders.plans import fleet_for
 
+from tfbench.commands import SelfcheckOptions
+from tfbench.result_check import check_results
 from tfbuild import handlers
 from tfbuild.binaries import elf
 from tfbuild.commands import Request
 from tfbuild.kernelbuild import admission, assemble, pool, structures
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
+from tfbuild.kernelbuild.random_trials import FILE, load_search
 from tfbuild.packing import tuned, wheel
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.selection import Selection
 from tfbuild.tools import environment, shared_files
 from tfbuild.tools.environment import Environment
+from tfbuild.upstream.download import hash_file
 from tfbuild.upstream.kernels import FOLDER, KernelUnit
 from tfcore.comparisons.kernels import TypedOp
 from tfcore.errors import AgreementError, KernelError, WheelError
@@ -378,3 +382,16 @@ def test_a_kernel_that_the_tree_lacks_names_the_close_ones(paths: Paths, native:
 def test_pip_installs_it_and_finds_nothing_broken(native: Tried) -> None:
     words = [sys.executable, "-m", "pip", "--python", str(native.arm.python), "check"]
     assert subprocess.run(words, check=False, capture_output=True).returncode == 0
+
+
+def test_random_programs_run_with_a_wheel(native: Tried, tmp_path: Path) -> None:
+    """Its library has no fused ops, so none of them runs any."""
+    options = SelfcheckOptions(
+        results=True, candidate=str(native.built.wheel), budget="20s", out=str(tmp_path)
+    )
+    result, text = check_results(options, as_json=False)
+    assert load_search(tmp_path / FILE) == result
+    assert result.wheel_sha256 == hash_file(native.built.wheel)
+    assert result.wrong == 0
+    assert all(row.programs > 0 == row.fused for row in result.families.values())
+    assert str(tmp_path / FILE) in text

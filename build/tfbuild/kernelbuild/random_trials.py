@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _MODULE = "tfbuild.probe.random_search"
 _GRACE_S = 600.0
 """Time to import TensorFlow and to shrink the last program."""
+_TICK_S = 1.0
 _MOST_CRASHES = 50
 _EACH = 40
 """Programs of each family in one process, because TensorFlow keeps what it prepared."""
@@ -92,38 +94,53 @@ class SearchRequest:
 
 
 def search_results(
-    request: SearchRequest, *, on_progress: Callable[[int, int], None] = lambda *_: None
-) -> dict[str, FamilyCount]:
+    request: SearchRequest,
+    *,
+    on_progress: Callable[[Mapping[str, FamilyCount], int], None] = lambda *_: None,
+) -> Mapping[str, FamilyCount]:
     """Run random programs until the time or the number of programs is over.
 
-    `on_progress` gets the programs so far and the seconds. Raises WorkerError if TensorFlow does
-    not start.
+    `on_progress` gets the counts so far and the seconds, every second and at the end. Raises
+    WorkerError if TensorFlow does not start.
     """
-    search = _Search(request, on_progress)
+    search = _Search(request)
     starts = itertools.count(step=_EACH)
     with ThreadPoolExecutor(request.processes) as pool:
-        parts = [pool.submit(search.run_parts, starts) for _ in range(request.processes)]
+        parts = {pool.submit(search.run_parts, starts) for _ in range(request.processes)}
         try:
-            for part in parts:
-                part.result()
+            while parts:
+                done, parts = wait(parts, _TICK_S, FIRST_EXCEPTION)
+                for part in done:
+                    part.result()
+                on_progress(search.count(), int(search.seconds))
         except BaseException:
             search.stop()
             raise
-    return search.counts
+    return search.count()
 
 
 class _Search:
     """A search by several threads; each of them waits for one process at a time."""
 
-    def __init__(self, request: SearchRequest, on_progress: Callable[[int, int], None]) -> None:
-        self.counts = {name: FamilyCount() for name in request.families}
+    def __init__(self, request: SearchRequest) -> None:
+        self._counts = {name: FamilyCount() for name in request.families}
         self._request = request
-        self._on_progress = on_progress
         self._began = time.monotonic()
         self._crashes = 0
         self._lock = threading.Lock()
         self._groups: dict[int, int] = {}  # by thread
+        self._running: set[Path] = set()  # results that are not in the counts
         self._is_stopped = False
+
+    @property
+    def seconds(self) -> float:
+        """Return the time since the search began."""
+        return time.monotonic() - self._began
+
+    def count(self) -> dict[str, FamilyCount]:
+        """Return the counts, also those of the processes that run."""
+        with self._lock:
+            return functools.reduce(_add, map(_read, self._running), self._counts)
 
     def stop(self) -> None:
         """Kill all processes."""
@@ -146,23 +163,23 @@ class _Search:
             last = min(start + _EACH, self._request.programs)
             first: int | None = start
             while first is not None and first < last:
-                seconds = self._request.seconds - (time.monotonic() - self._began)
+                seconds = self._request.seconds - self.seconds
                 if seconds <= 0 or self._crashes > _MOST_CRASHES or self._is_stopped:
                     return
                 first = self._run_part(first, last, seconds)
 
     def _run_part(self, first: int, last: int, seconds: float) -> int | None:
         """Run programs in a process; return the number after one that crashed, or None."""
-        request = self._request
-        out = request.folder / f"results-{first}.json"
+        out = self._request.folder / f"results-{first}.json"
+        with self._lock:
+            self._running.add(out)
         done = self._run_task(out, first=first, last=last, seconds=seconds)
         running = _read(out.with_suffix(".running"))
         with self._lock:
             if self._is_stopped:
                 return None
-            self.counts = _add(self.counts, _read(out))
-            programs = sum(row.programs for row in self.counts.values())
-            self._on_progress(programs, int(time.monotonic() - self._began))
+            self._running.remove(out)
+            self._counts = _add(self._counts, _read(out))
         if done.returncode == 0:
             return None
         if not running:
@@ -172,7 +189,7 @@ class _Search:
         program = (running["family"], tuple(running["numbers"]))
         crashes_stock = self._run_task(out.with_suffix(".replay"), replay=program).returncode != 0
         with self._lock:
-            self.counts = _add_crash(self.counts, running, crashes_stock=crashes_stock)
+            self._counts = _add_crash(self._counts, running, crashes_stock=crashes_stock)
             self._crashes += 1
             if self._crashes == _MOST_CRASHES + 1:
                 console.warn(f"TensorFlow crashed {self._crashes} times: the search ends here")

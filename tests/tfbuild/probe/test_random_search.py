@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -195,8 +195,8 @@ def test_a_crash_is_counted_and_the_search_goes_on(
     """Program 2 crashes with fused ops only, program 4 with stock kernels, too."""
     monkeypatch.setattr(random_trials, "_EACH", 2)
     request = request_for(PROGRAM, programs=8, families=("chains",))
-    told: list[int] = []
-    counts = search_results(request, on_progress=lambda programs, _: told.append(programs))
+    told: list[Mapping[str, FamilyCount]] = []
+    counts = search_results(request, on_progress=lambda found, _: told.append(found))
     assert counts == {
         "chains": FamilyCount(
             programs=8,
@@ -206,7 +206,7 @@ def test_a_crash_is_counted_and_the_search_goes_on(
             crashed=((2,),),
         )
     }
-    assert told == [2, 2, 4, 4, 6, 8]  # after each process; a crash is counted after that
+    assert told[-1] == counts
     result = ResultSearch(seed=1, seconds=60, families=counts)
     with pytest.raises(AgreementError, match="2 random programs"):
         require_right(result)
@@ -234,11 +234,35 @@ time.sleep(600)
 """
 
 
-def test_a_search_that_ends_early_leaves_no_process(
+def test_a_failed_process_ends_the_others(
     request_for: Callable[..., SearchRequest], tmp_path: Path
 ) -> None:
-    """One of two processes fails; Ctrl-C has the same effect on the other one."""
     with pytest.raises(WorkerError, match="ended with 3"):
         search_results(request_for(WAITS, processes=2))
     running = tmp_path / "process"
     assert not running.exists() or not Path(f"/proc/{running.read_text()}").exists()
+
+
+SLOW = """
+import json, pathlib, sys, time
+out = pathlib.Path(json.loads(pathlib.Path(sys.argv[1]).read_text())["out"])
+row = {"programs": 5, "fused": 4, "refused": 0, "found": []}
+out.with_suffix(".part").write_text(json.dumps({"chains": row}))
+out.with_suffix(".part").replace(out)
+time.sleep(600)
+"""
+
+
+def test_a_stopped_search_tells_what_it_has_found(
+    request_for: Callable[..., SearchRequest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes run 5 programs each, then Ctrl-C ends both."""
+    monkeypatch.setattr(random_trials, "_TICK_S", 0.05)
+
+    def stop(families: Mapping[str, FamilyCount], _: int) -> None:
+        if families["chains"].programs == 10:
+            assert families["chains"].fused == 8
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search_results(request_for(SLOW, processes=2, families=("chains",)), on_progress=stop)
