@@ -25,10 +25,10 @@ from tfcore.settings import Paths
 
 pytestmark = pytest.mark.toolchain
 
-UPDATES, LOOPS, TWO_CPUS, PRODUCTS, GROUPED, CHAINS, UNNAMED, FOR_XLA = (
+UPDATES, LOOPS, TWO_CPUS, TOGETHER, PRODUCTS, GROUPED, CHAINS, UNNAMED, FOR_XLA = (
     Path(__file__).with_name(name)
     for name in (
-        *("updates.py", "loops.py", "two_cpus.py"),
+        *("updates.py", "loops.py", "two_cpus.py", "together.py"),
         *("products.py", "grouped.py", "chains.py", "unnamed.py", "for_xla.py"),
     )
 )
@@ -99,6 +99,16 @@ def test_a_few_programs_leave_the_same_bits(
     actual = ran(UPDATES, stock_arm, library, tmp_path / "few.json", 2, *FEW)
     assert {name: row["unlike"] for name, row in actual.items()} == dict.fromkeys(FEW, "")
     assert all(row["events"]["update executions"] for row in actual.values())
+
+
+def test_the_conformance_test_compares_with_stock_in_a_wheel_with_all_groups(
+    stock_arm: Environment, libraries: Mapping[str, Path], tmp_path: Path
+) -> None:
+    """Chains may round otherwise, so they must be off where updates are compared with stock."""
+    out = tmp_path / "together.json"
+    actual = answered(stock_arm, TOGETHER, out, *libraries.values(), PYTHONPATH=ROOTS)
+    assert set(actual["unlike"].values()) == {""}
+    assert actual["runs"] > 0
 
 
 @pytest.mark.slow

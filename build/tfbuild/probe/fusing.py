@@ -77,5 +77,5 @@ def run_with_switch(case: Callable[[], State], switch: str) -> State | str:
 
 
 def run_both(case: Callable[[], State], part: str) -> tuple[State | str, State | str]:
-    """Run the case without this part of the library, and with this part alone."""
-    return run_with_switch(case, f"-{part}"), run_with_switch(case, part)
+    """Run the case with stock kernels, and with this part of the library alone."""
+    return run_with_switch(case, "0"), run_with_switch(case, part)
