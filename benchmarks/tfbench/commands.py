@@ -149,6 +149,39 @@ class CompareOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FleetOptions:
+    hosts: str = option("hosts.toml", "table of the hosts, a TOML file; default: hosts.toml")
+    wheels: str = option(
+        "", "comma-separated wheels to compare with stock; default: the newest in wheels/"
+    )
+    workloads: str = option(ALL, _SETS)
+    phase: str = option(TRAIN, _PHASE)
+    vcpus: str = option(
+        "",
+        "comma-separated numbers of vCPUs of the hosts whose table has none; default: all usable "
+        "ones",
+    )
+    thorough: bool = option(
+        False, "measure each workload to ±0.5 % or for 5 minutes, and whole training runs"
+    )
+    budget: str = option(
+        "",
+        "time limit of each cell (one workload on one number of vCPUs), for example 90s or 20m; "
+        "default: 2m, or 5m with --thorough",
+    )
+    precision: str = option(
+        "", "stop when all intervals of a workload are within ± this many percent; default: 1.5"
+    )
+    prices: str = option("", f"{_PRICES}; hosts.toml names each host's machine in it")
+    mode: str = option("", _MODE)
+    region: str = option("", _REGION)
+    prepare: str = option(
+        "", "only write the files for the hosts to this folder, to run them with your own ReFrame"
+    )
+    out: str = option("", "folder for results and report; an unfinished fleet in it is continued")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StartupOptions:
     candidate: str = option("", _CANDIDATE)
     rounds: str = option("20", "rounds of two imports per wheel; default: 20, about 4 minutes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tensorwright.command import command, print_text
 from tfbench.commands import (
     CompareOptions,
+    FleetOptions,
     KitOptions,
     ProfileOptions,
     ReportOptions,
@@ -30,6 +31,19 @@ def compare(options: CompareOptions, output: Output) -> None:
     comparison, text = handlers.compare_wheels(options, as_json=output.json)
     print_text(text)
     check_comparison(comparison, gate=options.gate)
+
+
+@command(GROUP, FleetOptions, Output)
+def fleet(options: FleetOptions, output: Output) -> None:
+    """Compare wheels with stock on many hosts, by ssh or a scheduler, and write one report."""
+    from tfbench.hosts import handler as hosts
+
+    if output.dry_run or options.prepare:
+        print_text(hosts.describe(options) if output.dry_run else hosts.prepare(options))
+        return
+    result, text = hosts.measure_fleet(options, as_json=output.json)
+    print_text(text)
+    hosts.require_complete(result)
 
 
 @command(GROUP, TuneOptions, Output, common=True)

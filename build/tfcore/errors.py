@@ -269,3 +269,9 @@ class UnverifiedError(PublishError):
     """A catalog is unsigned, was changed, or is signed by another key."""
 
     exit_code = 44
+
+
+class FleetError(TensorwrightError):
+    """Hosts of a fleet have no result."""
+
+    exit_code = 45

@@ -14,7 +14,7 @@ ARTICLES = {"throughput", "accuracy", "sizing", "strategies", "overhead"}
 
 NAMES = ARTICLES | {
     *("detect", "targets", "releases", "plan", "render", "containers", "build", "vendor", "survey"),
-    *("audit", "admit", "profile", "select", "tune", "compare", "startup", "kit"),
+    *("audit", "admit", "profile", "select", "tune", "compare", "startup", "kit", "fleet"),
     *("selfcheck", "report", "publish", "serve", "install-snippet", "articles"),
     *("check-index", "check-installed"),
     *("doctor", "quickstart", "test", "lint"),

@@ -49,6 +49,8 @@ from tfbench.engine import folder as folders
 from tfbench.engine import journal
 from tfbench.experiments.accuracy import curve_file
 from tfbench.experiments.strategies import published as figures
+from tfbench.hosts.host_table import load_hosts
+from tfbench.hosts.results import OUTCOME, read_result
 from tfbench.inside import kit as inside_kit
 from tfbench.kernels import profiles
 from tfbench.kit.phases import group_launches
@@ -97,6 +99,17 @@ LONGEST = 2000
 """Characters of a message."""
 WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 INFO = "tensorflow_cpu-2.14.1+haswell.dist-info"
+HOST_OUTCOME = (
+    b'{"schema": 1, "status": "done", "seconds": 1.5, "cpu": "A CPU", "target": "zen4", "usable": 2, '
+    b'"refused": [["wheel-2", "lacks avx512f"]]}'
+)
+HOSTS = b"""[defaults]
+user = "ubuntu"
+[hosts.a]
+port = 2222
+vcpus = [1, 2]
+environment = { A = "b" }
+"""
 NOW = "2026-11-21T12:00:00Z"
 Read = Callable[[Path], object]
 
@@ -403,6 +416,13 @@ READERS: Mapping[str, Reader] = {
         inputs=lambda: torn_or_altered(format_json(report_comparisons.sound()).encode()),
         reads=(use_comparison, use_result),
     ),
+    "outcome of a host": Reader(
+        name=OUTCOME,
+        inputs=lambda: torn_or_altered(HOST_OUTCOME),
+        reads=(lambda path: read_result(path.parent, name="a", machine="", count=1),),
+        beside={comparison.FILE: format_json(report_comparisons.sound()).encode()},
+    ),
+    "table of hosts": Reader(name="hosts.toml", inputs=lambda: torn(HOSTS), reads=(load_hosts,)),
     "price book": Reader(
         name="book.toml", inputs=lambda: torn(BOOK[:1200]), reads=(catalog.read_toml,)
     ),

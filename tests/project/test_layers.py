@@ -198,6 +198,7 @@ TFBENCH = {
             "findings",
             "columns",
             "ladder",
+            "scaling",
             "method",
             "details",
             "cost_section",
@@ -212,6 +213,10 @@ TFBENCH = {
         "articles",
     ),
     "kit": ("archive", "phases", "handler"),
+    "hosts": (
+        *("on_host", "fleet_check", "host_table", "bundle", "reframe_settings"),
+        *("results", "summary", "pages", "handler"),
+    ),
     "tuning": ("changes", "search", "results", "trial", "running", "text", "handler"),
 }
 EXPERIMENTS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tfbench.costs.bill import Bill
-from tfbench.reports import columns, details, findings, method, wording
+from tfbench.reports import columns, details, findings, method, scaling, wording
 from tfbench.reports.cost_section import build_costs
 from tfbench.reports.document import (
     LADDER,
@@ -29,6 +29,7 @@ def build_document(comparison: Comparison, templates: Path, bill: Bill | None = 
     sections = (
         _build_speedups(comparison),
         _build_scaling(comparison),
+        scaling.build_section(comparison),
         *((_build_ladder(comparison, ladder),) if ladder else ()),
         *((build_costs(bill),) if bill else ()),
         _build_coverage(comparison),

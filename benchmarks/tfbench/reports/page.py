@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfbench.costs.bill import Bill
 from tfbench.measuring.samples import Sample
-from tfbench.reports import cost_section, details, plots, report
+from tfbench.reports import cost_section, details, plots, report, scaling
 from tfbench.reports.canvas import PALETTE, WIDE_IN, Drawing, render_standalone
 from tfbench.reports.document import COST, LADDER, SCALING, SPEEDUPS, Document
 from tfbench.reports.ladder import find_ladder
@@ -49,6 +49,7 @@ def draw_comparison_figures(
         # A ladder shows the same speedups, in the order of its rungs.
         SPEEDUPS: () if ladder else plots.draw_speedups(comparison),
         SCALING: plots.draw_scaling(comparison),
+        scaling.KEY: plots.draw_throughput(comparison),
         LADDER: plots.draw_ladder(comparison, ladder) if ladder else (),
         COST: plots.draw_bill_figures(bill) if bill else (),
         details.SAMPLES: plots.draw_samples(comparison, samples),

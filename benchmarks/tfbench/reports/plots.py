@@ -22,11 +22,13 @@ from tfbench.reports.charts import (
     Track,
     describe_rows,
     plot_bars,
+    plot_counts,
     plot_forest,
     plot_samples,
     plot_speedups,
 )
 from tfbench.reports.ladder import Ladder
+from tfbench.reports.scaling import compute_scaling
 from tfcore import console
 from tfcore.comparisons.comparison import ComparedCell, Comparison, Speedup
 from tfcore.comparisons.interval import Interval, Verdict
@@ -160,6 +162,41 @@ def draw_scaling(comparison: Comparison) -> Iterator[Drawing]:
     )
 
 
+def draw_throughput(comparison: Comparison) -> Iterator[Drawing]:
+    """Draw each arm's throughput by number of vCPUs, relative to the fewest; yield nothing if there
+    is one number.
+    """
+    scalings = compute_scaling(comparison)
+    numbers = _number_arms([comparison.baseline, *comparison.candidates])
+    lines = [
+        ChartLine(
+            label=scaling.arm,
+            series=numbers[scaling.arm],
+            amounts=tuple((point.vcpus, point.throughput) for point in scaling.points),
+        )
+        for scaling in scalings
+    ]
+    if not lines:
+        return
+    first = console.format_vcpus(scalings[0].points[0].vcpus)
+    axis = f"throughput ({first}: 1)"
+    yield create_drawing(
+        functools.partial(plot_counts, lines, "vCPUs", axis),
+        key="throughput",
+        title="Throughput, geometric mean of the workloads",
+        caption=f"Relative to each arm's own on {first}. Lines are intervals.",
+        description=f"{axis}: {_describe_lines(lines)}.",
+    )
+
+
+def _describe_lines(lines: Iterable[ChartLine]) -> str:
+    return "; ".join(
+        f"{line.label} {wording.format_factor_span(amount)} on {console.format_vcpus(vcpus)}"
+        for line in lines
+        for vcpus, amount in line.amounts
+    )
+
+
 def draw_bill_scaling(bill: Bill, quantity: str) -> Iterator[Drawing]:
     """Draw the geometric means of a bill's speedups by number of vCPUs."""
     yield from _draw_scaling(bill.speedups, _number_bill_arms(bill), {}, quantity)
@@ -180,18 +217,13 @@ def _draw_scaling(
     ]
     if not lines:
         return
-    values = "; ".join(
-        f"{line.label} {wording.format_factor_span(amount)} on {console.format_vcpus(vcpus)}"
-        for line in lines
-        for vcpus, amount in line.amounts
-    )
     yield create_drawing(
         functools.partial(plot_speedups, lines, bands),
         key="scaling",
         title="Geometric mean of all workloads",
         caption=f"{quantity}."
         + (" Shaded boxes are A/A: the baseline against itself." if bands else ""),
-        description=f"{quantity}: {values}.",
+        description=f"{quantity}: {_describe_lines(lines)}.",
     )
 
 

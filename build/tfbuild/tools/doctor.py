@@ -89,6 +89,18 @@ def list_dependencies(
                 present=_find_programs("bwrap"),
             ),
             Dependency(
+                name="OpenSSH server and rsync",
+                purpose="are a host of a fleet",
+                packages=("openssh-server", "openssh-client", "rsync"),
+                present=_find_programs("ssh", "rsync", "sshd"),
+            ),
+            Dependency(
+                name="Slurm",
+                purpose="is a cluster of a fleet",
+                packages=("slurm-wlm", "munge"),
+                present=_find_programs("srun", "slurmctld", "munged"),
+            ),
+            Dependency(
                 name="LLVM 16's linker, profile tools and runtime",
                 purpose="builds with link-time and profile-guided optimization",
                 packages=("lld-16", "llvm-16", "libclang-rt-16-dev"),

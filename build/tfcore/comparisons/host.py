@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tfcore.cpus.cpu import Cpu, Vcpus, read_cpu, read_vcpus
 
 _HUGEPAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_CPUS = Path("/sys/devices/system/cpu")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -30,6 +32,10 @@ class Host:
     hugepages: str
     clocksource: str
     governor: str
+    cores: tuple[int, ...] = ()
+    """The physical core of each CPU in `affinity`, counted from 0; empty if not known."""
+    nodes: tuple[int, ...] = ()
+    """The NUMA node of each CPU in `affinity`; empty if not known."""
 
     @property
     def usable(self) -> tuple[int, ...]:
@@ -45,16 +51,63 @@ def read_host() -> Host:
 
     Raises CpuError.
     """
+    places = order_cpus(os.sched_getaffinity(0), _CPUS)
     return Host(
         cpu=read_cpu(),
         vcpus=read_vcpus(),
-        affinity=tuple(sorted(os.sched_getaffinity(0))),
+        affinity=tuple(place.cpu for place in places),
         kernel=platform.release(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         hugepages=read_hugepages(_HUGEPAGES),
         clocksource=_read_text(_CLOCK),
         governor=_read_text(_GOVERNOR),
+        cores=count_cores(places),
+        nodes=tuple(place.node for place in places if place.node is not None),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CpuPlace:
+    """Where a CPU is. `core` is its package and core, `node` its NUMA node; None if not known."""
+
+    cpu: int
+    core: tuple[int, int] | None
+    node: int | None
+
+
+def order_cpus(cpus: Iterable[int], root: Path) -> tuple[CpuPlace, ...]:
+    """Return the CPUs in the order in which they are used.
+
+    The CPUs of one NUMA node follow each other, and in it the CPUs of one core, as those of a
+    virtual machine do: so the first n of them are what a machine of n vCPUs has. `root` is
+    /sys/devices/system/cpu; if it does not say where a CPU is, they are ordered by number.
+    """
+    places = [_read_place(cpu, root) for cpu in sorted(cpus)]
+    if any(place.core is None or place.node is None for place in places):
+        return tuple(places)
+    return tuple(sorted(places, key=lambda place: (place.node, place.core, place.cpu)))
+
+
+def _read_place(cpu: int, root: Path) -> CpuPlace:
+    folder = root / f"cpu{cpu}"
+    package, core = (
+        _read_text(folder / "topology" / name) for name in ("physical_package_id", "core_id")
+    )
+    nodes = [path.name.removeprefix("node") for path in folder.glob("node[0-9]*")]
+    return CpuPlace(
+        cpu=cpu,
+        core=(int(package), int(core)) if package.isdecimal() and core.isdecimal() else None,
+        # A kernel without NUMA has no nodes.
+        node=int(nodes[0]) if nodes else 0,
+    )
+
+
+def count_cores(places: Sequence[CpuPlace]) -> tuple[int, ...]:
+    """Return the number of each CPU's core, counted from 0; empty if a core is not known."""
+    if any(place.core is None for place in places):
+        return ()
+    numbers = {core: number for number, core in enumerate(dict.fromkeys(p.core for p in places))}
+    return tuple(numbers[place.core] for place in places)
 
 
 def read_hugepages(path: Path) -> str:

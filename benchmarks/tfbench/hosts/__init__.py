@@ -1,0 +1,1 @@
+"""invoke fleet: comparisons on many hosts, with ReFrame, and one report."""

@@ -1,0 +1,306 @@
+"""Handler of `invoke fleet`: compare wheels on many hosts with ReFrame, and report once."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tfbench import options
+from tfbench.commands import FleetOptions
+from tfbench.costs import catalog
+from tfbench.costs.machines import parse_mode
+from tfbench.costs.prices import PriceBook
+from tfbench.engine import folder as folders
+from tfbench.engine.folder import RunKind
+from tfbench.hosts import bundle, pages, reframe_settings
+from tfbench.hosts.bundle import FleetWheel
+from tfbench.hosts.host_table import FleetHost, load_hosts
+from tfbench.hosts.results import (
+    OUTCOME,
+    HostResult,
+    HostStatus,
+    load_outcome,
+    read_result,
+)
+from tfbench.hosts.summary import FleetResult, group_hosts
+from tfbench.reports import page
+from tfbench.result_table import format_result
+from tfbuild.tools import environment
+from tfcore import console, durations, settings
+from tfcore.errors import CommandError, FleetError, RecordError, WheelError
+from tfcore.records import format_json, format_now, load, read_text, save, write_atomic
+from tfcore.run import run
+from tfcore.settings import Paths
+
+KIND = RunKind(name="fleet", prefix="fleet", result="fleet.json")
+CSV = "fleet.csv"
+REQUIREMENTS = Path(__file__).with_name("reframe.txt")
+"""The locked packages of ReFrame's environment."""
+_HOSTS = "hosts"
+_SETTINGS = "settings.json"
+_LOG = "fleet.log"
+_ENDED = re.compile(r"\[ +(?:OK|FAIL) +\].*@fleet:(?P<host>[\w-]+)\+")
+_STDERR = re.compile(r"--- stderr ---\n(.*?)--- stderr ---", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetSpec:
+    """What a fleet measures. A second call with an equal one continues the first."""
+
+    schema: int = 1
+    wheels: tuple[FleetWheel, ...]
+    compare: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FleetConfig:
+    """The checked options of `invoke fleet`."""
+
+    hosts: tuple[FleetHost, ...]
+    wheels: tuple[Path, ...]
+    spec: FleetSpec
+    vcpus: tuple[int, ...]
+    book: PriceBook | None
+
+
+def read_config(fleet_options: FleetOptions, paths: Paths) -> FleetConfig:
+    """Check the options. Raises UsageError, WheelError."""
+    settings.require_checkout("invoke fleet")
+    hosts = load_hosts(settings.expand_home(fleet_options.hosts, "--hosts"))
+    wheels = settings.expand_paths(fleet_options.wheels, "--wheels") or (_find_newest(paths),)
+    book = _load_book(fleet_options)
+    for host in hosts if book else ():
+        if host.machine and book:
+            book.find_price(host.machine)
+    return FleetConfig(
+        hosts=hosts,
+        wheels=wheels,
+        spec=FleetSpec(wheels=bundle.describe_wheels(wheels), compare=_list_words(fleet_options)),
+        vcpus=options.parse_counts(fleet_options.vcpus, "--vcpus") if fleet_options.vcpus else (),
+        book=book,
+    )
+
+
+def _find_newest(paths: Paths) -> Path:
+    wheels = sorted(paths.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime)
+    if not wheels:
+        raise WheelError(f"no wheel in {paths.pool}", hint="Build one: invoke build --arch A,B,…")
+    return wheels[-1]
+
+
+def _list_words(fleet_options: FleetOptions) -> tuple[str, ...]:
+    """Return the options of `invoke compare` on the hosts. Raises UsageError."""
+    if fleet_options.budget:
+        durations.parse_duration(fleet_options.budget, "--budget")
+    if fleet_options.precision:
+        options.parse_percent(fleet_options.precision, "--precision")
+    phase = options.parse_phase(fleet_options.phase)
+    options.parse_workloads(fleet_options.workloads)
+    pairs = {
+        "--workloads": fleet_options.workloads,
+        "--phase": phase,
+        "--budget": fleet_options.budget,
+        "--precision": fleet_options.precision,
+    }
+    words = [word for name, value in pairs.items() if value for word in (name, value)]
+    return (*words, *(["--thorough"] if fleet_options.thorough else []))
+
+
+def _load_book(fleet_options: FleetOptions) -> PriceBook | None:
+    if not fleet_options.prices:
+        return None
+    book = catalog.find_book(fleet_options.prices)
+    return book.restrict(region=fleet_options.region, mode=parse_mode(fleet_options.mode))
+
+
+def describe(fleet_options: FleetOptions) -> str:
+    """Describe what would be measured where. Nothing is copied or started."""
+    paths = settings.paths()
+    config = read_config(fleet_options, paths)
+    lines = [f"wheel  {wheel.name}: {wheel.file}" for wheel in config.spec.wheels]
+    lines += [f"host   {host.name}: {_describe_host(host, config)}" for host in config.hosts]
+    return "\n".join([*lines, f"on each: invoke compare {' '.join(config.spec.compare)}", ""])
+
+
+def _describe_host(host: FleetHost, config: FleetConfig) -> str:
+    where = host.address or host.scheduler
+    vcpus = ", ".join(map(str, host.vcpus or config.vcpus)) or "all"
+    return f"{where}, {vcpus} vCPUs, folder {host.folder}"
+
+
+def prepare(fleet_options: FleetOptions) -> str:
+    """Write the files for the hosts and the settings to a folder, for the user's own ReFrame."""
+    paths = settings.paths()
+    config = read_config(fleet_options, paths)
+    target = settings.expand_home(fleet_options.prepare, "--prepare").resolve()
+    _write_files(target, config, config.hosts, paths)
+    words = reframe_settings.build_command(
+        Path("reframe"), target, target / _SETTINGS, target / "reframe"
+    )
+    return (
+        f"{target}\nRun the test with ReFrame and these hosts:\n"
+        f"  {' '.join(map(str, words))}\n"
+        f"or with settings of your own instead of {_SETTINGS} ({bundle.CHECK} says how).\n"
+    )
+
+
+def _write_files(
+    target: Path, config: FleetConfig, hosts: Sequence[FleetHost], paths: Paths
+) -> None:
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    bundle.write_bundle(target, config.spec.wheels, config.wheels, config.spec.compare, paths.root)
+    content = format_json(reframe_settings.build_settings(hosts, config.vcpus))
+    write_atomic(target / _SETTINGS, content)
+
+
+def measure_fleet(fleet_options: FleetOptions, *, as_json: bool) -> tuple[FleetResult, str]:
+    """Measure on all hosts without a result; return the result of all, and its text."""
+    paths = settings.paths()
+    config = read_config(fleet_options, paths)
+    out = folders.choose_folder(KIND, config.spec, fleet_options.out, paths)
+    with settings.lock_folder(out, "a fleet"):
+        folders.begin(KIND, config.spec, out)
+        open_hosts = [host for host in config.hosts if not _is_done(out / _HOSTS / host.name)]
+        done = len(config.hosts) - len(open_hosts)
+        if done:
+            console.print_note(f"{console.format_count(done, 'host')} with a result: not repeated")
+        missing = _run_hosts(out, config, open_hosts, paths) if open_hosts else {}
+        result = _build_result(out, config, missing)
+        save(out / KIND.result, result)
+        write_atomic(out / CSV, pages.format_csv(result))
+        html = page.write_page(out, pages.build_document(result), {}, paths.templates)
+    text = format_result(result, pages.build_table(result), as_json=as_json)
+    return result, text if as_json else f"{text}report: {html}\n"
+
+
+def require_complete(result: FleetResult) -> None:
+    """Raise FleetError if hosts have no result."""
+    if result.missing:
+        names = ", ".join(name for name, _ in result.missing)
+        raise FleetError(
+            f"{len(result.missing)} of {len(result.hosts) + len(result.missing)} hosts have no "
+            f"result: {names}",
+            hint="Mend what is wrong with them and run the same command again: it continues",
+        )
+
+
+def _is_done(folder: Path) -> bool:
+    try:
+        return load_outcome(folder).status is HostStatus.DONE
+    except RecordError:
+        return False
+
+
+def _run_hosts(
+    out: Path, config: FleetConfig, hosts: Sequence[FleetHost], paths: Paths
+) -> Mapping[str, str]:
+    """Run the comparison on these hosts; return the reasons for those that sent nothing back."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    with console.report_step("ReFrame"):
+        interpreter = environment.create_bare(
+            python=python, requirements=read_text(REQUIREMENTS), paths=paths
+        )
+    # Variables of hosts may be secrets, so only the user may read what is written here.
+    with TemporaryDirectory(prefix=".work-", dir=out) as folder:
+        work = Path(folder).resolve()
+        _write_files(work, config, hosts, paths)
+        prefix = work / "reframe"
+        _run_reframe(interpreter.with_name("reframe"), work, prefix, out, len(hosts))
+        reasons = _read_reasons(prefix / "report.json")
+        if not reasons:
+            raise CommandError("ReFrame ran on no host", hint=f"Its output is in {out / _LOG}")
+        missing: dict[str, str] = {}
+        for host in hosts:
+            if not _keep_files(prefix, out / _HOSTS, host):
+                missing[host.name] = reasons.get(host.name) or f"no answer; see {out / _LOG}"
+    return missing
+
+
+def _run_reframe(reframe: Path, work: Path, prefix: Path, out: Path, hosts: int) -> None:
+    words = reframe_settings.build_command(reframe, work, work / _SETTINGS, prefix)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RFM_")}
+    ended: list[str] = []
+    with (
+        console.report_step(f"compare on {console.format_count(hosts, 'host')}"),
+        console.track_progress("hosts", hosts) as count,
+    ):
+
+        def follow(line: str) -> None:
+            match = _ENDED.search(line)
+            if match:
+                ended.append(match["host"])
+                count.advance(len(ended), detail=f"{match['host']} ended")
+
+        # It fails if the test fails on one host; what came back from each decides.
+        run(words, env=env, log=out / _LOG, check=False, on_line=follow)
+
+
+def _keep_files(prefix: Path, target: Path, host: FleetHost) -> bool:
+    """Move what came back from a host to its folder; return whether anything did."""
+    found = sorted((prefix / "stage" / reframe_settings.SYSTEM / host.name).glob(f"*/*/{OUTCOME}"))
+    if not found:
+        return False
+    stage, kept = found[-1].parent, target / host.name
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    if (stage / "results").is_dir():
+        shutil.copytree(stage / "results", kept, dirs_exist_ok=True)
+    shutil.copy(stage / OUTCOME, kept)
+    return True
+
+
+def _read_reasons(report: Path) -> dict[str, str]:
+    """Return ReFrame's reasons for failures, by host."""
+    try:
+        runs = load(report, schema=None)["runs"]
+        cases = [case for row in runs for case in row["testcases"]]
+        return {
+            str(case["partition"]): shorten_reason(str(case.get("fail_reason") or case["result"]))
+            for case in cases
+        }
+    except (RecordError, KeyError, TypeError):
+        return {}
+
+
+def shorten_reason(text: str) -> str:
+    """Return the line of ReFrame's reason that says what went wrong: the last one of a program's
+    errors, or the first of another reason.
+    """
+    printed = _STDERR.search(text)
+    lines = [line.strip() for line in (printed[1] if printed else "").splitlines()]
+    last = next((line for line in reversed(lines) if line), "")
+    return (last or text.strip().partition("\n")[0] or "no reason given")[:300]
+
+
+def _build_result(out: Path, config: FleetConfig, missing: Mapping[str, str]) -> FleetResult:
+    results: list[HostResult] = []
+    without: dict[str, str] = dict(missing)
+    for host in config.hosts:
+        if host.name in missing:
+            continue
+        folder = out / _HOSTS / host.name
+        try:
+            found = read_result(folder, name=host.name, machine=host.machine, count=host.count)
+        except RecordError as error:
+            without[host.name] = error.message
+            continue
+        if found.outcome.status is HostStatus.FAILED:
+            without[host.name] = pages.describe_failure(found)
+        results.append(found)
+    finished = tuple(row for row in results if row.outcome.status is HostStatus.DONE)
+    return FleetResult(
+        made=format_now(),
+        wheels=config.spec.wheels,
+        compare=config.spec.compare,
+        hosts=finished,
+        missing=tuple(without.items()),
+        kinds=group_hosts(finished, config.book),
+        complete=not without,
+        book=f"{config.book.name}, {config.book.as_of}" if config.book else "",
+    )
