@@ -100,8 +100,8 @@ LONGEST = 2000
 WHEEL = "tensorflow_cpu-2.14.1+haswell-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
 INFO = "tensorflow_cpu-2.14.1+haswell.dist-info"
 HOST_OUTCOME = (
-    b'{"schema": 1, "status": "done", "seconds": 1.5, "cpu": "A CPU", "target": "zen4", "usable": 2, '
-    b'"refused": [["wheel-2", "lacks avx512f"]]}'
+    b'{"schema": 1, "status": "done", "seconds": 1.5, "cpu": "A CPU", "target": "zen4", '
+    b'"usable": 2, "refused": [["wheel-2", "lacks avx512f"]]}'
 )
 HOSTS = b"""[defaults]
 user = "ubuntu"

@@ -77,7 +77,11 @@ def load_hosts(path: Path) -> tuple[FleetHost, ...]:
         raise UsageError(
             f"file not found: {path}", hint="docs/fleet.md shows how to write a table of hosts"
         )
-    return parse_hosts(read_text(path), str(path))
+    try:
+        text = read_text(path)
+    except ValueError as error:
+        raise UsageError(f"{path} is not a text ({error})") from error
+    return parse_hosts(text, str(path))
 
 
 def parse_hosts(text: str, where: str) -> tuple[FleetHost, ...]:
