@@ -70,6 +70,11 @@ def releases(options: ReleasesOptions, output: Output) -> None:
     """List the values of --release, and what was built and tested for each release."""
     from tfbuild import release_check, terminal_tables
 
+    if options.add:
+        from tfbench import release_trial
+
+        print_text(release_trial.add_release(options, as_json=output.json))
+        return
     if not options.check:
         print_text(terminal_tables.format_releases(as_json=output.json))
         return

@@ -145,6 +145,16 @@ class ReleasesOptions:
     check: str = option(
         "", "instead list what Tensorwright lacks to support a version, for example 2.22.0"
     )
+    add: str = option(
+        "",
+        "instead add a version: find its wheels and dependencies, build a wheel for this CPU and "
+        "compare it with stock on the six models",
+    )
+    source_sha256: str = option("", "with --add: SHA-256 of the release's source archive")
+    source: str = option("", f"with --add: {ANY_SOURCE}")
+    kernels: str = option(HOT, "with --add: kernels to build; default: hot")
+    budget: str = option("", "with --add: time limit of each model, for example 60s")
+    facts_only: bool = option(False, "with --add: build and compare nothing")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

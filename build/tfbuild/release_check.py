@@ -61,14 +61,13 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
         _create_fact(
             "row of releases.toml",
             row is not None,
-            "Add [[release]] to build/tfbuild/upstream/releases.toml, each fact with its source",
+            f"Run: invoke releases --add {version} --source-sha256 HASH",
         ),
         *kernels,
         _create_fact(
             "lock file",
             (lock_files.LOCKS / f"{version}.txt").is_file(),
-            f"Write build/tfbuild/upstream/locks/{version}.txt; the first lines of another lock "
-            "file show the command",
+            f"Write build/tfbuild/upstream/locks/{version}.txt, as releases --add does",
             required=not full_only,
         ),
         _create_fact(

@@ -23,6 +23,8 @@ TFBUILD = {
         *(
             "releases",
             "lock_files",
+            "release_rows",
+            "stock_listing",
             "fused_ops",
             "kernels",
             "source_matching",
@@ -238,6 +240,7 @@ PACKAGES = {
         "host_cpu",
         "terminal_tables",
         "release_check",
+        "release_add",
         "missing_tools",
         "full_build",
         "plan_text",
@@ -253,6 +256,7 @@ PACKAGES = {
         *list(TFBENCH)[2:],
         "result_check",
         "handlers",
+        "release_trial",
     ),
     "benchmarks/tfbench/experiments": (
         *TFBENCH["experiments"][:-1],

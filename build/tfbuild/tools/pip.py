@@ -18,6 +18,16 @@ def list_settings(env: Mapping[str, str]) -> list[str]:
     return run([_HERE, *_PIP, "config", "list"], env=env).output.splitlines()
 
 
+def resolve(requirement: str, report: Path, *choice: str, target: Path) -> None:
+    """Write pip's report of the file that it would install into the folder `target`, alone.
+
+    `choice` are the tags of the file. Raises CommandError.
+    """
+    words = ("install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps", "--no-cache-dir")
+    files = ("--target", target, "--report", report)
+    run([_HERE, *_PIP, *words, *files, *choice, requirement], timeout_s=_LIMIT_S)
+
+
 def download(
     requirements: Path,
     folder: Path,

@@ -37,7 +37,12 @@ def load_requirements(wheel: StockWheel) -> str:
 
 def filter_requirements(lock: str, python: str, machine: str) -> str:
     """Return the lines of a lock for CPython "3.11" on a kind of machine, without markers."""
-    environment = {
+    return "".join(_filter_lines(lock, describe_environment(python, machine)))
+
+
+def describe_environment(python: str, machine: str) -> dict[str, str]:
+    """Return the values of markers (PEP 508) for CPython "3.11" on Linux."""
+    return {
         "implementation_name": "cpython",
         "os_name": "posix",
         "platform_machine": machine,
@@ -47,7 +52,6 @@ def filter_requirements(lock: str, python: str, machine: str) -> str:
         "python_version": python,
         "sys_platform": "linux",
     }
-    return "".join(_filter_lines(lock, environment))
 
 
 def _filter_lines(lock: str, place: Mapping[str, str]) -> Iterator[str]:

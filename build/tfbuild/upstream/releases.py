@@ -299,6 +299,12 @@ def load_bazels() -> tuple[BazelBinary, ...]:
     return tuple(BazelBinary(**fields) for fields in _load_table()["bazel"])
 
 
+def forget_table() -> None:
+    """Read the table again when it is next used, because it was changed."""
+    for load in (load_releases, load_bazels, _load_table):
+        load.cache_clear()
+
+
 @functools.cache
 def _load_table() -> dict[str, Any]:
     with TABLE.open("rb") as source:
