@@ -10,7 +10,7 @@ from tfcore.comparisons.comparison import ArmFacts
 from tfcore.comparisons.host import Host
 from tfcore.cpus.cpu import Cpu
 
-MAY_DIFFER = frozenset({"vcpus", "affinity", "memory_bytes"})
+MAY_DIFFER = frozenset({"vcpus", "affinity", "cores", "nodes", "memory_bytes"})
 """Fields of a host that may differ: its size, and the part of it that a run may use."""
 ARM_FIELDS = ("wheel_sha256", "env", "tensorflow", "git_version", "python", "numpy")
 

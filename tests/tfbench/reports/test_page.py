@@ -118,7 +118,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_runs(name: str) -> None:
     assert "@import" not in style
 
 
-@pytest.mark.parametrize(("name", "figures"), list(zip(PAGES, (15, 8, 2, 13), strict=True)))
+@pytest.mark.parametrize(("name", "figures"), list(zip(PAGES, (16, 9, 2, 13), strict=True)))
 def test_every_figure_has_a_heading_and_a_text_alternative(name: str, figures: int) -> None:
     outline = Outline(page(name))
     drawings = outline.all("svg")
