@@ -1,7 +1,8 @@
 """Hosts of a fleet: a checkout whose commands answer at once, and an SSH server of our own.
 
 The checkout's `inv` takes what the hosts call. Its variables say what fails: ADMIT and COMPARE are
-exit codes, WAIT is a file that compare writes its process number to before it waits.
+exit codes, THEN is that of a compare with a result. WAIT is a file that compare writes its process
+number to before it waits.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ elif name == "compare":
     out.mkdir(parents=True)
     (out / "words.json").write_text(json.dumps(words))
     shutil.copy(here / "benchmarks" / "comparison.json", out)
+    sys.exit(int(os.environ.get("THEN", 0)))
 """
 
 

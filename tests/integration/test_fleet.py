@@ -52,20 +52,27 @@ def measure(
     return make_options
 
 
-def host(server: SshServer, name: str, folder: Path, more: str = "") -> str:
-    return f'[hosts.{name}]\n{server.options}folder = "{folder / name}"\n{more}\n'
+def variables(tmp_path: Path, **values: str) -> str:
+    """The variables of a host. Its lock is not that of fleets on this machine."""
+    values = {"TENSORWRIGHT_FLEET_LOCK": f"{tmp_path}/lock"} | values
+    pairs = ", ".join(f'{name} = "{value}"' for name, value in values.items())
+    return f"environment = {{ {pairs} }}\n"
+
+
+def host(server: SshServer, name: str, tmp_path: Path, **values: str) -> str:
+    folder = f'folder = "{tmp_path}/kept"\n'
+    return f"[hosts.{name}]\n{server.options}{folder}{variables(tmp_path, **values)}"
 
 
 def test_hosts_that_fail_do_not_stop_the_others_and_a_second_call_continues(
     measure: Callable[..., FleetOptions], server: SshServer, tmp_path: Path
 ) -> None:
-    kept = tmp_path / "kept"
     refused_key = server.options.replace("/user", "/host")
     unknown = server.options.replace("/known", "/authorized")
     table = (
-        host(server, "good", kept, 'environment = { TARGET = "zen4" }')
-        + host(server, "old", kept, 'environment = { ADMIT = "24", TARGET = "core2" }')
-        + host(server, "broken", kept, 'environment = { COMPARE = "25" }')
+        host(server, "good", tmp_path, TARGET="zen4")
+        + host(server, "old", tmp_path, ADMIT="24", TARGET="core2")
+        + host(server, "broken", tmp_path, COMPARE="25")
         + f"[hosts.key]\n{refused_key}[hosts.unknown]\n{unknown}"
         + '[hosts.down]\naddress = "127.0.0.1"\nport = 1\n'
     )
@@ -94,7 +101,7 @@ def test_hosts_that_fail_do_not_stop_the_others_and_a_second_call_continues(
 def test_secrets_of_hosts_are_in_no_file_that_stays(
     measure: Callable[..., FleetOptions], server: SshServer, tmp_path: Path
 ) -> None:
-    table = host(server, "one", tmp_path / "kept", 'environment = { PIP_INDEX_URL = "SECRET" }')
+    table = host(server, "one", tmp_path, PIP_INDEX_URL="SECRET")
     measure_fleet(measure(table), as_json=False)
     for folder in (tmp_path / "out", tmp_path / "kept"):
         for path in folder.rglob("*"):
@@ -113,10 +120,8 @@ def test_ctrl_c_stops_the_hosts_and_the_next_call_continues(
     measure: Callable[..., FleetOptions], server: SshServer, tmp_path: Path
 ) -> None:
     waiting = tmp_path / "waiting"
-    kept = tmp_path / "kept"
-    table = host(server, "quick", kept) + host(
-        server, "slow", kept, f'environment = {{ WAIT = "{waiting}" }}'
-    )
+    table = host(server, "quick", tmp_path, TENSORWRIGHT_FLEET_LOCK=f"{tmp_path}/own")
+    table += host(server, "slow", tmp_path, WAIT=str(waiting))
     options = measure(table)
     own = settings.paths()
     roots = os.pathsep.join(str(ROOT / name) for name in ("build", "wheels", "benchmarks"))
@@ -124,23 +129,40 @@ def test_ctrl_c_stops_the_hosts_and_the_next_call_continues(
     words = [sys.executable, str(PROGRAM), *folders, options.hosts, options.out]
     with subprocess.Popen(words, env=os.environ | {"PYTHONPATH": roots}) as process:
         number = wait_for(waiting)
+        came_back = "out/.work-*/reframe/stage/fleet/quick/*/*/outcome.json"
+        wait_until(lambda: any(tmp_path.glob(came_back)))
         process.send_signal(signal.SIGINT)
         assert process.wait(60) != 0
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{number}").exists():
-        assert time.monotonic() < deadline, "the host goes on"
-        time.sleep(0.2)
+    wait_until(lambda: not Path(f"/proc/{number}").exists())
+    assert load_outcome(tmp_path / "out" / "hosts" / "quick").status is HostStatus.DONE
     assert not list((tmp_path / "out").glob(".work-*"))
     result, _ = measure_fleet(measure(table.replace("WAIT", "OTHER")), as_json=False)
     assert [found.name for found in result.hosts] == ["quick", "slow"]
 
 
-def wait_for(path: Path) -> str:
+def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
-    while not (path.is_file() and path.read_text()):
+    while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def wait_for(path: Path) -> str:
+    wait_until(lambda: path.is_file() and bool(path.read_text()))
     return path.read_text()
+
+
+@pytest.mark.slow
+def test_a_changed_row_is_measured_again(
+    measure: Callable[..., FleetOptions], tmp_path: Path
+) -> None:
+    row = f'[hosts.a]\nscheduler = "local"\nfolder = "{tmp_path}/kept"\n'
+    targets = []
+    for target in ("zen3", "zen4"):
+        table = row + variables(tmp_path, TARGET=target)
+        result, _ = measure_fleet(measure(table), as_json=False)
+        targets += [kind.target for kind in result.kinds]
+    assert targets == ["zen3", "zen4"]
 
 
 @pytest.mark.slow
@@ -151,7 +173,7 @@ def test_slurm_runs_a_host_per_node(
         monkeypatch.setenv("SLURM_CONF", str(config))
         table = "".join(
             f'[hosts.{name}]\nscheduler = "squeue"\nqueue = "{queue}"\nnode = "{node}"\n'
-            f'folder = "{tmp_path}/kept/{name}"\nvcpus = [1]\n'
+            f'folder = "{tmp_path}/kept"\nvcpus = [1]\n{variables(tmp_path)}'
             for name, node, queue in (
                 *(("one", "node1", "cpu"), ("two", "node2", "cpu")),
                 ("none", "node3", "cpu"),
@@ -166,7 +188,8 @@ def test_slurm_runs_a_host_per_node(
 def test_a_prepared_folder_runs_with_reframe(
     measure: Callable[..., FleetOptions], tmp_path: Path
 ) -> None:
-    options = measure(f'[hosts.here]\nscheduler = "local"\nfolder = "{tmp_path}/kept"\n')
+    row = f'[hosts.here]\nscheduler = "local"\nfolder = "{tmp_path}/kept"\n'
+    options = measure(row + variables(tmp_path))
     target = tmp_path / "prepared"
     text = prepare(FleetOptions(hosts=options.hosts, vcpus="1", prepare=str(target)))
     (line,) = (line.strip() for line in text.splitlines() if line.startswith("  reframe"))

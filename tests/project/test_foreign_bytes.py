@@ -419,7 +419,7 @@ READERS: Mapping[str, Reader] = {
     "outcome of a host": Reader(
         name=OUTCOME,
         inputs=lambda: torn_or_altered(HOST_OUTCOME),
-        reads=(lambda path: read_result(path.parent, name="a", machine="", count=1),),
+        reads=(lambda path: read_result(path.parent, ["tuned"], name="a", machine="", count=1),),
         beside={comparison.FILE: format_json(report_comparisons.sound()).encode()},
     ),
     "table of hosts": Reader(name="hosts.toml", inputs=lambda: torn(HOSTS), reads=(load_hosts,)),

@@ -19,7 +19,8 @@ from tfcore.errors import UsageError
 from tfcore.records import save, write_atomic
 
 ARCHIVE = "tensorwright.tar.gz"
-CHECK, ON_HOST = "fleet_check.py", "on_host.py"
+CHECK = "fleet_check.py"
+PROGRAMS = (CHECK, "start.sh", "on_host.py")
 SCHEMA = 1
 _DESCRIPTION = "bundle.json"
 _FILES = ("inv", "tasks.py", "requirements.txt")
@@ -45,9 +46,13 @@ class FleetWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundle:
-    """What `on_host.py` needs to know, apart from the host. `compare` are options of compare."""
+    """What `on_host.py` needs to know, apart from the host.
+
+    `fleet` identifies a fleet's runs on its hosts. `compare` are options of compare.
+    """
 
     schema: int = SCHEMA
+    fleet: str
     archive: BundledFile
     wheels: tuple[FleetWheel, ...]
     compare: tuple[str, ...]
@@ -83,16 +88,19 @@ def write_bundle(
     wheels: Sequence[FleetWheel],
     paths: Sequence[Path],
     compare: Sequence[str],
+    *,
+    fleet: str,
     root: Path,
 ) -> None:
     """Write the files for the hosts to `folder`. `root` is the checkout. Raises DiskError."""
     archive = build_archive(root)
     write_atomic(folder / ARCHIVE, archive)
-    for name in (CHECK, ON_HOST):
+    for name in PROGRAMS:
         write_atomic(folder / name, (_PACKAGE / name).read_bytes())
     for path in paths:
         _place(path, folder / path.name)
     bundle = Bundle(
+        fleet=fleet,
         archive=BundledFile(file=ARCHIVE, sha256=hashlib.sha256(archive).hexdigest()),
         wheels=tuple(wheels),
         compare=tuple(compare),

@@ -52,12 +52,16 @@ class TensorwrightComparison(rfm.RunOnlyRegressionTest):
         extras = self.current_partition.extras.get("tensorwright", {})
         python = extras.pop("python", self.python)
         job |= extras
-        for name in ("on_host.py", *(row["file"] for row in (job["archive"], *job["wheels"]))):
+        for name in (
+            "start.sh",
+            "on_host.py",
+            *(row["file"] for row in (job["archive"], *job["wheels"])),
+        ):
             _link(bundle / name, stage / name)
         descriptor = os.open(stage / "job.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(job, file)
-        self.executable, self.executable_opts = python, ["on_host.py"]
+        self.executable, self.executable_opts = "sh", ["start.sh", python]
         self.keep_files = ["outcome.json", "results"]
         if job["vcpus"]:
             self.num_cpus_per_task = max(job["vcpus"])
@@ -67,7 +71,13 @@ class TensorwrightComparison(rfm.RunOnlyRegressionTest):
 
     @sanity_function
     def check_outcome(self) -> bool:
-        outcome = json.loads(Path(self.stagedir, "outcome.json").read_text("utf-8"))
+        path = Path(self.stagedir, "outcome.json")
+        if not path.is_file():
+            errors = Path(self.stagedir, "rfm_job.err")
+            lines = errors.read_text("utf-8", "replace").split("\n") if errors.is_file() else []
+            told = [line.strip() for line in lines if line.strip()]
+            return bool(sn.assert_true(0, told[-1] if told else "the host sent nothing back"))
+        outcome = json.loads(path.read_text("utf-8"))
         return bool(sn.assert_eq(outcome["status"], "done", outcome.get("reason", "")))
 
     @run_before("performance")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,12 +21,11 @@ from tfbench.engine import folder as folders
 from tfbench.engine.folder import RunKind
 from tfbench.hosts import bundle, pages, reframe_settings
 from tfbench.hosts.bundle import FleetWheel
-from tfbench.hosts.host_table import FleetHost, load_hosts
+from tfbench.hosts.host_table import FleetHost, is_safe, load_hosts
 from tfbench.hosts.results import (
     OUTCOME,
     HostResult,
     HostStatus,
-    load_outcome,
     read_result,
 )
 from tfbench.hosts.summary import FleetResult, group_hosts
@@ -33,8 +33,8 @@ from tfbench.reports import page
 from tfbench.result_table import format_result
 from tfbuild.tools import environment
 from tfcore import console, durations, settings
-from tfcore.errors import CommandError, FleetError, RecordError, WheelError
-from tfcore.records import format_json, format_now, load, read_text, save, write_atomic
+from tfcore.errors import CommandError, FleetError, RecordError, UsageError, WheelError
+from tfcore.records import format_json, format_now, hash_record, load, read_text, save, write_atomic
 from tfcore.run import run
 from tfcore.settings import Paths
 
@@ -45,6 +45,10 @@ REQUIREMENTS = Path(__file__).with_name("reframe.txt")
 _HOSTS = "hosts"
 _SETTINGS = "settings.json"
 _LOG = "fleet.log"
+_ID = "id"
+"""File with what identifies this fleet's runs on its hosts."""
+_ROW = "row.json"
+_OUTPUTS = ("rfm_job.out", "rfm_job.err")
 _ENDED = re.compile(r"\[ +(?:OK|FAIL) +\].*@fleet:(?P<host>[\w-]+)\+")
 _STDERR = re.compile(r"--- stderr ---\n(.*?)--- stderr ---", re.DOTALL)
 
@@ -139,7 +143,8 @@ def prepare(fleet_options: FleetOptions) -> str:
     paths = settings.paths()
     config = read_config(fleet_options, paths)
     target = settings.expand_home(fleet_options.prepare, "--prepare").resolve()
-    _write_files(target, config, config.hosts, paths)
+    _require_safe(target, "--prepare")
+    _write_files(target, config, config.hosts, secrets.token_hex(8), paths)
     words = reframe_settings.build_command(
         Path("reframe"), target, target / _SETTINGS, target / "reframe"
     )
@@ -150,13 +155,26 @@ def prepare(fleet_options: FleetOptions) -> str:
     )
 
 
+def _require_safe(folder: Path, option: str) -> None:
+    """Raise UsageError for a folder whose path ReFrame's commands would take apart."""
+    if not is_safe(str(folder)):
+        raise UsageError(
+            f"{option} {folder}: the path has characters that ReFrame's commands do not take",
+            hint="Use a path without spaces and special characters",
+        )
+
+
 def _write_files(
-    target: Path, config: FleetConfig, hosts: Sequence[FleetHost], paths: Paths
+    target: Path, config: FleetConfig, hosts: Sequence[FleetHost], fleet: str, paths: Paths
 ) -> None:
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    bundle.write_bundle(target, config.spec.wheels, config.wheels, config.spec.compare, paths.root)
-    content = format_json(reframe_settings.build_settings(hosts, config.vcpus))
-    write_atomic(target / _SETTINGS, content)
+    wheels, compare = config.spec.wheels, config.spec.compare
+    bundle.write_bundle(target, wheels, config.wheels, compare, fleet=fleet, root=paths.root)
+    # Variables of hosts may be secrets, so only the user may read the settings.
+    (target / _SETTINGS).unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with os.fdopen(os.open(target / _SETTINGS, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(format_json(reframe_settings.build_settings(hosts, config.vcpus)))
 
 
 def measure_fleet(fleet_options: FleetOptions, *, as_json: bool) -> tuple[FleetResult, str]:
@@ -164,9 +182,12 @@ def measure_fleet(fleet_options: FleetOptions, *, as_json: bool) -> tuple[FleetR
     paths = settings.paths()
     config = read_config(fleet_options, paths)
     out = folders.choose_folder(KIND, config.spec, fleet_options.out, paths)
+    _require_safe(out.resolve(), "--out")
     with settings.lock_folder(out, "a fleet"):
         folders.begin(KIND, config.spec, out)
-        open_hosts = [host for host in config.hosts if not _is_done(out / _HOSTS / host.name)]
+        for leftover in out.glob(".work-*"):  # of a call that was killed
+            shutil.rmtree(leftover)
+        open_hosts = [host for host in config.hosts if not _is_done(out, host, config)]
         done = len(config.hosts) - len(open_hosts)
         if done:
             console.print_note(f"{console.format_count(done, 'host')} with a result: not repeated")
@@ -190,11 +211,28 @@ def require_complete(result: FleetResult) -> None:
         )
 
 
-def _is_done(folder: Path) -> bool:
+def _is_done(out: Path, host: FleetHost, config: FleetConfig) -> bool:
+    """Return whether a host has a result, and its row of the table is still the same."""
+    folder = out / _HOSTS / host.name
     try:
-        return load_outcome(folder).status is HostStatus.DONE
+        same = load(folder / _ROW, schema=None) == _describe_row(host, config)
+        found = _read_result(folder, host, config)
     except RecordError:
         return False
+    return same and found.outcome.status is HostStatus.DONE
+
+
+def _describe_row(host: FleetHost, config: FleetConfig) -> dict[str, str]:
+    """Identify what is measured on a host. Prices and limits may change; variables are hashed."""
+    extras = reframe_settings.build_extras(host, config.vcpus)
+    measured = {key: value for key, value in extras.items() if key != "limit_s"}
+    where = (host.scheduler, host.address, *host.options)
+    return {"row": hash_record([*where, measured])}
+
+
+def _read_result(folder: Path, host: FleetHost, config: FleetConfig) -> HostResult:
+    wheels = [wheel.name for wheel in config.spec.wheels]
+    return read_result(folder, wheels, name=host.name, machine=host.machine, count=host.count)
 
 
 def _run_hosts(
@@ -206,20 +244,24 @@ def _run_hosts(
         interpreter = environment.create_bare(
             python=python, requirements=read_text(REQUIREMENTS), paths=paths
         )
-    # Variables of hosts may be secrets, so only the user may read what is written here.
+    if not (out / _ID).is_file():
+        write_atomic(out / _ID, secrets.token_hex(8))
+    fleet = read_text(out / _ID)
+    kept: set[str] = set()
     with TemporaryDirectory(prefix=".work-", dir=out) as folder:
         work = Path(folder).resolve()
-        _write_files(work, config, hosts, paths)
+        _write_files(work, config, hosts, fleet, paths)
         prefix = work / "reframe"
-        _run_reframe(interpreter.with_name("reframe"), work, prefix, out, len(hosts))
+        try:
+            _run_reframe(interpreter.with_name("reframe"), work, prefix, out, len(hosts))
+        finally:
+            # Also if the call is stopped: what came back is kept.
+            kept |= {host.name for host in hosts if _keep_files(prefix, out, host, config)}
         reasons = _read_reasons(prefix / "report.json")
-        if not reasons:
-            raise CommandError("ReFrame ran on no host", hint=f"Its output is in {out / _LOG}")
-        missing: dict[str, str] = {}
-        for host in hosts:
-            if not _keep_files(prefix, out / _HOSTS, host):
-                missing[host.name] = reasons.get(host.name) or f"no answer; see {out / _LOG}"
-    return missing
+    if not (reasons or kept):
+        raise CommandError("ReFrame ran on no host", hint=f"Its output is in {out / _LOG}")
+    unknown = f"no answer; see {out / _LOG}"
+    return {host.name: reasons.get(host.name) or unknown for host in hosts if host.name not in kept}
 
 
 def _run_reframe(reframe: Path, work: Path, prefix: Path, out: Path, hosts: int) -> None:
@@ -241,18 +283,21 @@ def _run_reframe(reframe: Path, work: Path, prefix: Path, out: Path, hosts: int)
         run(words, env=env, log=out / _LOG, check=False, on_line=follow)
 
 
-def _keep_files(prefix: Path, target: Path, host: FleetHost) -> bool:
-    """Move what came back from a host to its folder; return whether anything did."""
-    found = sorted((prefix / "stage" / reframe_settings.SYSTEM / host.name).glob(f"*/*/{OUTCOME}"))
-    if not found:
+def _keep_files(prefix: Path, out: Path, host: FleetHost, config: FleetConfig) -> bool:
+    """Move what came back from a host to its folder; return whether its outcome did."""
+    stages = sorted((prefix / "stage" / reframe_settings.SYSTEM / host.name).glob("*/*"))
+    if not stages:
         return False
-    stage, kept = found[-1].parent, target / host.name
+    stage, kept = stages[-1], out / _HOSTS / host.name
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     if (stage / "results").is_dir():
         shutil.copytree(stage / "results", kept, dirs_exist_ok=True)
-    shutil.copy(stage / OUTCOME, kept)
-    return True
+    for name in (OUTCOME, *_OUTPUTS):
+        if (stage / name).is_file():
+            shutil.copy(stage / name, kept)
+    save(kept / _ROW, _describe_row(host, config))
+    return (kept / OUTCOME).is_file()
 
 
 def _read_reasons(report: Path) -> dict[str, str]:
@@ -284,9 +329,8 @@ def _build_result(out: Path, config: FleetConfig, missing: Mapping[str, str]) ->
     for host in config.hosts:
         if host.name in missing:
             continue
-        folder = out / _HOSTS / host.name
         try:
-            found = read_result(folder, name=host.name, machine=host.machine, count=host.count)
+            found = _read_result(out / _HOSTS / host.name, host, config)
         except RecordError as error:
             without[host.name] = error.message
             continue

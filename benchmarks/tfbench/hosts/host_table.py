@@ -36,8 +36,10 @@ _QUEUE_OPTIONS = {
     "flux": "--queue={}",
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
-_ADDRESS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]{0,252}")
+_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+"""No IPv6: rsync takes the colons for the name of a module."""
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
+_SSH_KEYS = ("address", "user", "port", "key")
 _WORD = re.compile(r"[A-Za-z0-9@%+=:,./_~-]{1,1000}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST = 1 << 16
@@ -96,13 +98,16 @@ def parse_hosts(text: str, where: str) -> tuple[FleetHost, ...]:
         raise UsageError(f"{where} has no hosts", hint="Add a table for each: [hosts.NAME]")
     _check_keys(f"{where}, defaults", defaults, _KEYS)
     return tuple(
-        _parse_host(f"{where}, {name}", name, defaults | _require_table(f"{where}, {name}", row))
+        _parse_host(f"{where}, {name}", name, defaults, _require_table(f"{where}, {name}", row))
         for name, row in hosts.items()
     )
 
 
-def _parse_host(where: str, name: str, row: Mapping[str, Any]) -> FleetHost:
-    _check_keys(where, row, _KEYS)
+def _parse_host(
+    where: str, name: str, defaults: Mapping[str, Any], own: Mapping[str, Any]
+) -> FleetHost:
+    _check_keys(where, own, _KEYS)
+    row = {**defaults, **own}
     _match(where, "name", name, _NAME)
     read = _Reader(where, row)
     scheduler = read.text("scheduler", _WORD, SSH)
@@ -112,8 +117,8 @@ def _parse_host(where: str, name: str, row: Mapping[str, Any]) -> FleetHost:
             hint=suggest_spelling(scheduler, SCHEDULERS) or f"Known: {format_choices(SCHEDULERS)}",
         )
     is_remote = scheduler == SSH
-    for key in ("user", "port", "key", "address"):
-        if not is_remote and row.get(key):
+    for key in _SSH_KEYS:
+        if not is_remote and own.get(key):
             raise UsageError(f"{where}: {key} is for the scheduler {SSH}, not for {scheduler}")
     options = _list_ssh_options(read) if is_remote else _list_job_options(read, scheduler)
     return FleetHost(
@@ -134,10 +139,11 @@ def _parse_host(where: str, name: str, row: Mapping[str, Any]) -> FleetHost:
 def _list_ssh_options(read: _Reader) -> tuple[str, ...]:
     """Return options that ssh and scp have in common."""
     key = read.text("key", _WORD)
+    path = _match(read.where, "key", str(expand_home(key, "key")), _WORD) if key else ""
     pairs = {
         "User": read.text("user", _USER),
         "Port": str(read.number("port", 0) or ""),
-        "IdentityFile": str(expand_home(key, "key")) if key else "",
+        "IdentityFile": path,
     }
     return tuple(f"-o {name}={value}" for name, value in pairs.items() if value)
 
@@ -204,6 +210,11 @@ class _Reader:
             if not isinstance(value, str):
                 raise UsageError(f"{self.where}: the variable {name} must be a text")
         return tuple(values.items())
+
+
+def is_safe(text: str) -> bool:
+    """Return True if a shell interprets nothing in the text."""
+    return bool(_WORD.fullmatch(text))
 
 
 def _match(where: str, key: str, value: str, form: re.Pattern[str]) -> str:

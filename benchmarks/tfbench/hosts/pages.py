@@ -9,11 +9,18 @@ from collections.abc import Iterator
 from packaging.utils import parse_wheel_filename
 
 from tfbench.hosts.results import HostResult
-from tfbench.hosts.summary import STOCK, CpuKind, FleetResult, KindSpeedup, list_targets
+from tfbench.hosts.summary import (
+    STOCK,
+    Choice,
+    CpuKind,
+    FleetResult,
+    KindSpeedup,
+    list_targets,
+)
 from tfbench.reports import wording
 from tfbench.reports.document import Document, Section, build_list, build_table_section
 from tfbench.result_table import ResultTable
-from tfcore.console import format_count
+from tfcore.console import format_count, format_vcpus
 
 _KINDS = ("CPU", "target", "#hosts", "#vCPUs", "wheel", "#speedup", "interval", "verdict")
 _COSTS = (
@@ -37,8 +44,8 @@ _METHOD = (
     "host of the kind; if none is, the best is stock. Each host's own report has the details."
 )
 _PRICED = (
-    "USD a month is the price of all hosts of the kind. The same work is that price over the "
-    "speedup at the largest number of vCPUs. A run trains each workload once."
+    "USD a month is the price of all hosts with the machine. The same work is that price over "
+    "their speedup at their largest number of vCPUs. A run trains each workload once."
 )
 
 
@@ -108,7 +115,7 @@ def _list_cost_rows(result: FleetResult) -> Iterator[tuple[str, ...]]:
         for cost in kind.costs:
             saved = 1 - cost.best_usd.value / cost.usd
             yield (
-                *(kind.cpu, cost.machine, f"{cost.usd:,.2f}", kind.choices[-1].arm),
+                *(kind.cpu, cost.machine, f"{cost.usd:,.2f}", cost.arm),
                 *(f"{cost.best_usd.value:,.2f}", wording.format_share(saved)),
                 *(
                     wording.format_optional(each, ".4f")
@@ -154,14 +161,14 @@ def list_lines(result: FleetResult) -> Iterator[str]:
 def _recommend(kind: CpuKind) -> str:
     if not kind.choices:
         return "no wheel runs here, keep stock"
-    choice = kind.choices[-1]
-    where = f"on {choice.vcpus} vCPUs" if choice.vcpus > 1 else "on 1 vCPU"
+    return "; ".join(map(_describe_choice, kind.choices))
+
+
+def _describe_choice(choice: Choice) -> str:
+    where = f"on {format_vcpus(choice.vcpus)}"
     if choice.speedup is None:
-        return f"keep stock, no wheel is faster {where} on every host"
-    return (
-        f"{choice.arm} is {wording.format_factor(choice.speedup.value)} "
-        f"({wording.format_span(choice.speedup)}) as fast as stock {where}"
-    )
+        return f"{where} keep stock: no wheel is faster on every host"
+    return f"{where} {choice.arm} is {wording.format_factor_span(choice.speedup)} as fast as stock"
 
 
 def format_csv(result: FleetResult) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -90,11 +90,17 @@ def load_outcome(folder: Path) -> HostOutcome:
         raise RecordError(f"{path} is not the outcome of a host ({error})") from error
 
 
-def read_result(folder: Path, *, name: str, machine: str, count: int) -> HostResult:
-    """Read a host's files. Raises RecordError if they are missing or damaged."""
+def read_result(
+    folder: Path, wheels: Iterable[str], *, name: str, machine: str, count: int
+) -> HostResult:
+    """Read a host's files. Raises RecordError if they are missing or damaged.
+
+    Without a comparison a host is done only if it cannot run any of the `wheels`.
+    """
     outcome = load_outcome(folder)
     facts: Mapping[str, Any] = {"name": name, "machine": machine, "count": count}
-    if outcome.status is HostStatus.FAILED or not (folder / COMPARISON).is_file():
+    refused = {name for name, _ in outcome.refused}
+    if outcome.status is HostStatus.FAILED or refused >= set(wheels):
         return HostResult(outcome=outcome, **facts)
     comparison = load_comparison(folder / COMPARISON)
     return HostResult(

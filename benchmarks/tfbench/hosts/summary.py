@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tfbench.costs.prices import HOURS_PER_MONTH, PriceBook
+from tfbench.costs.prices import HOURS_PER_MONTH, Price, PriceBook
 from tfbench.hosts.bundle import FleetWheel
 from tfbench.hosts.results import HostResult, HostSpeedup, HostStatus
 from tfbench.measuring.statistics import combine_intervals
@@ -42,13 +42,14 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MonthlyCost:
-    """US dollars per month for all hosts of a kind, and for the same work with the best wheel.
+    """US dollars per month for a machine's hosts, and for the same work with the best wheel, `arm`.
 
     `run_usd` and `best_run_usd` are for one training run of each workload; None without
     --thorough.
     """
 
     machine: str
+    arm: str
     usd: float
     best_usd: Interval
     run_usd: float | None
@@ -100,19 +101,15 @@ def _build_kind(
     cpu: str, target: str, hosts: Sequence[HostResult], book: PriceBook | None
 ) -> CpuKind:
     speedups = tuple(_combine(hosts))
-    choices = tuple(
-        choose_best([row for row in speedups if row.vcpus == vcpus])
-        for vcpus in sorted({row.vcpus for row in speedups})
-    )
     return CpuKind(
         cpu=cpu,
         target=target,
         hosts=tuple(host.name for host in hosts),
         count=sum(host.count for host in hosts),
         speedups=speedups,
-        choices=choices,
+        choices=choose_all(hosts),
         refused=tuple(sorted({row for host in hosts for row in host.outcome.refused})),
-        costs=tuple(_price(hosts, choices, book)) if book and choices else (),
+        costs=tuple(_price(hosts, book)) if book else (),
     )
 
 
@@ -139,20 +136,32 @@ def _combine(hosts: Sequence[HostResult]) -> Iterator[KindSpeedup]:
         )
 
 
-def choose_best(rows: Sequence[KindSpeedup]) -> Choice:
-    """Choose among wheels at one number of vCPUs: the fastest that is faster on every host."""
+def choose_all(hosts: Sequence[HostResult]) -> tuple[Choice, ...]:
+    """Choose the best wheel at each number of vCPUs.
+
+    It is the fastest that is faster on every host: also on those that run another wheel only.
+    """
+    speedups = tuple(_combine(hosts))
+    choices: list[Choice] = []
+    for vcpus in sorted({row.vcpus for row in speedups}):
+        present = sum(
+            not host.speedups or any(row.vcpus == vcpus for row in host.speedups) for host in hosts
+        )
+        rows = [row for row in speedups if row.vcpus == vcpus and row.hosts == present]
+        choices.append(choose_best(vcpus, rows))
+    return tuple(choices)
+
+
+def choose_best(vcpus: int, rows: Sequence[KindSpeedup]) -> Choice:
     faster = [row for row in rows if row.verdict is Verdict.FASTER]
     if not faster:
-        return Choice(vcpus=rows[0].vcpus, arm=STOCK, speedup=None)
+        return Choice(vcpus=vcpus, arm=STOCK, speedup=None)
     best = max(faster, key=lambda row: row.interval.value)
-    return Choice(vcpus=best.vcpus, arm=best.arm, speedup=best.interval)
+    return Choice(vcpus=vcpus, arm=best.arm, speedup=best.interval)
 
 
-def _price(
-    hosts: Sequence[HostResult], choices: Sequence[Choice], book: PriceBook
-) -> Iterator[MonthlyCost]:
-    """Price each machine at the largest number of vCPUs, which is what it is paid for."""
-    choice = choices[-1]
+def _price(hosts: Sequence[HostResult], book: PriceBook) -> Iterator[MonthlyCost]:
+    """Price each machine at its own largest number of vCPUs, which is what it is paid for."""
     machines: dict[str, list[HostResult]] = defaultdict(list)
     for host in hosts:
         if host.machine:
@@ -160,19 +169,31 @@ def _price(
     for name, members in machines.items():
         price = book.find_price(name)
         usd = price.usd_hour * HOURS_PER_MONTH * sum(host.count for host in members)
-        gain = choice.speedup or Interval(value=1.0, low=1.0, high=1.0)
-        runs = {
-            row.arm: row.seconds / 3600 * price.usd_hour
-            for row in members[0].runs
-            if row.vcpus == choice.vcpus
-        }
+        choice = next(reversed(choose_all(members)), None)
+        gain = choice.speedup if choice and choice.speedup else Interval(value=1, low=1, high=1)
         yield MonthlyCost(
             machine=str(price),
+            arm=choice.arm if choice else STOCK,
             usd=usd,
             best_usd=Interval(value=usd / gain.value, low=usd / gain.high, high=usd / gain.low),
-            run_usd=runs.get(STOCK),
-            best_run_usd=runs.get(choice.arm),
+            run_usd=_price_run(members, choice, STOCK, price),
+            best_run_usd=_price_run(members, choice, choice.arm if choice else STOCK, price),
         )
+
+
+def _price_run(
+    hosts: Sequence[HostResult], choice: Choice | None, arm: str, price: Price
+) -> float | None:
+    """Return the mean cost of one training run of each workload; None if a host has none."""
+    seconds = [
+        run.seconds
+        for host in hosts
+        for run in host.runs
+        if choice and (run.vcpus, run.arm) == (choice.vcpus, arm)
+    ]
+    if not seconds or len(seconds) < len(hosts):
+        return None
+    return sum(seconds) / len(seconds) / 3600 * price.usd_hour
 
 
 def list_targets(kinds: Sequence[CpuKind]) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class ArmScaling:
 
     @property
     def knee(self) -> int:
-        """Return the most vCPUs up to which each added one is worth it."""
+        """Return the vCPUs before the first step in which an added one is not worth it."""
         best = self.points[0].vcpus
         for point in self.points[1:]:
             if point.added is None or point.added < _SHARE:
@@ -57,11 +57,14 @@ class ArmScaling:
         return best
 
     @property
-    def slower_from(self) -> int | None:
-        """Return the fewest vCPUs that are slower than fewer of them, beyond their intervals."""
-        for earlier, point in zip(self.points, self.points[1:], strict=False):
-            if get_ends(point.throughput)[2] < get_ends(earlier.throughput)[0]:
-                return point.vcpus
+    def drop(self) -> tuple[int, int] | None:
+        """Return the first vCPUs beyond the best that are slower than it, beyond their intervals,
+        and the best; None if there are none.
+        """
+        best = max(self.points, key=lambda point: get_value(point.throughput))
+        for point in self.points[self.points.index(best) :]:
+            if get_ends(point.throughput)[2] < get_ends(best.throughput)[0]:
+                return point.vcpus, best.vcpus
         return None
 
 
@@ -137,16 +140,18 @@ def build_section(comparison: Comparison) -> Section:
 
 def list_lines(scaling: ArmScaling) -> Iterator[str]:
     """Yield where more vCPUs are no longer worth it, and where they make the arm slower."""
-    most = scaling.points[-1].vcpus
-    if scaling.knee == most:
-        yield f"{scaling.arm}: every added vCPU is worth it up to {format_vcpus(most)}"
+    counts = [point.vcpus for point in scaling.points]
+    if scaling.knee == counts[-1]:
+        yield f"{scaling.arm}: every added vCPU is worth it up to {format_vcpus(counts[-1])}"
     else:
+        after = counts[counts.index(scaling.knee) + 1]
         yield (
-            f"{scaling.arm}: beyond {format_vcpus(scaling.knee)}, an added vCPU adds less than "
-            f"{wording.format_share(_SHARE, 0)} of a first one"
+            f"{scaling.arm}: from {format_vcpus(scaling.knee)} to {after}, an added vCPU adds less "
+            f"than {wording.format_share(_SHARE, 0)} of a first one"
         )
-    if scaling.slower_from is not None:
-        yield f"{scaling.arm}: slower from {format_vcpus(scaling.slower_from)} on"
+    if scaling.drop is not None:
+        slower, best = scaling.drop
+        yield f"{scaling.arm}: slower on {format_vcpus(slower)} than on {best}"
 
 
 def describe_cpus(host: Host, vcpus: int) -> str:

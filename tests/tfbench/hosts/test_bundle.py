@@ -42,13 +42,14 @@ def test_a_bundle_describes_its_files(tmp_path: Path) -> None:
     wheels = bundle.describe_wheels([wheel])
     checkout = make_checkout(tmp_path / "checkout")
     for _ in range(2):
-        bundle.write_bundle(out, wheels, [wheel], ["--thorough"], checkout)
+        bundle.write_bundle(out, wheels, [wheel], ["--thorough"], fleet="f1", root=checkout)
     described = json.loads((out / "bundle.json").read_text())
     assert described["wheels"] == [
         {"name": "tuned", "file": wheel.name, "sha256": hash_file(wheel)}
     ]
     assert described["archive"]["sha256"] == hash_file(out / bundle.ARCHIVE)
-    assert described["compare"] == ["--thorough"]
+    assert (described["compare"], described["fleet"]) == (["--thorough"], "f1")
+    assert {"start.sh", "on_host.py", "fleet_check.py"} <= {path.name for path in out.iterdir()}
     assert (out / wheel.name).read_bytes() == wheel.read_bytes()
 
 

@@ -49,10 +49,17 @@ def test_prepare_writes_what_a_user_of_reframe_needs(
     text = prepare(options(prepare=str(target)))
     assert f"reframe -C {target}/settings.json -c {target}/fleet_check.py" in text
     assert {path.name for path in target.iterdir()} == {
-        *("settings.json", "bundle.json", "fleet_check.py", "on_host.py", "tensorwright.tar.gz"),
+        *("settings.json", "bundle.json", "fleet_check.py", "start.sh", "on_host.py"),
+        "tensorwright.tar.gz",
         "a-1.0-py3-none-any.whl",
     }
-    assert target.stat().st_mode & 0o077 == 0  # the table may have secrets
+    for path in (target, target / "settings.json"):
+        assert path.stat().st_mode & 0o077 == 0  # the table may have secrets
+    target.chmod(0o755)
+    prepare(options(prepare=str(target)))
+    assert (target / "settings.json").stat().st_mode & 0o077 == 0
+    with pytest.raises(UsageError, match="characters that ReFrame"):
+        prepare(options(prepare=str(tmp_path / "a b")))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfbench.costs import catalog
 from tfbench.hosts.host_table import FleetHost, load_hosts, parse_hosts
 from tfcore.errors import UsageError
+from tfcore.settings import ROOT
 
 TABLE = """
 [defaults]
@@ -70,6 +72,7 @@ def test_a_scheduler_gets_its_own_options() -> None:
         ("[hosts.a]\nscheduler = 'pbs'\nnode = 'b'\n", "node is not known for pbs"),
         ("[hosts.a]\naddress = 'b; rm -rf /'\n", "characters that are not allowed"),
         ("[hosts.a]\naddress = '-oProxyCommand=x'\n", "characters that are not allowed"),
+        ("[hosts.a]\naddress = '::1'\n", "characters that are not allowed"),
         ("[hosts.a]\nuser = '$(id)'\n", "characters that are not allowed"),
         ("[hosts.a]\nkey = 'a b'\n", "characters that are not allowed"),
         ("[hosts.a]\noptions = ['a`b`']\n", "characters that are not allowed"),
@@ -102,6 +105,21 @@ def test_no_text_of_a_host_reaches_a_shell_unchecked(text: str) -> None:
             continue
         words = (host.address, host.folder, host.python, *host.options)
         assert not set("".join(words)) & set(" ;&|<>$`\\\"'()*?[]{}!\n\t") - {" "}
+
+
+def test_keys_of_ssh_among_the_defaults_are_for_hosts_with_ssh() -> None:
+    text = '[defaults]\nuser = "u"\n[hosts.a]\n[hosts.b]\nscheduler = "local"\n'
+    first, second = parse_hosts(text, "hosts.toml")
+    assert (first.options, second.options) == (("-o User=u",), ())
+
+
+def test_the_table_of_the_docs_is_right() -> None:
+    page = (ROOT / "docs" / "fleet.md").read_text("utf-8")
+    table = page.partition("```toml\n")[2].partition("```")[0]
+    hosts = {host.name: host for host in parse_hosts(table, "fleet.md")}
+    assert hosts["batch"].options == ("--partition=cpu", "--exclusive")
+    book = catalog.find_book("2017-07-gce")
+    assert book.find_price(hosts["web-1"].machine).usd_hour > 0
 
 
 def test_a_missing_table_says_how_to_write_one(tmp_path: Path) -> None:

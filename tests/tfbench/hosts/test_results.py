@@ -25,7 +25,7 @@ def test_a_host_has_its_speedups_and_runs(tmp_path: Path) -> None:
     write(tmp_path, refused=[["wheel-2", "lacks avx512f"]])
     sound = report_comparisons.sound()
     save(tmp_path / FILE, sound)
-    result = read_result(tmp_path, name="one", machine="m8", count=3)
+    result = read_result(tmp_path, ["tuned", "wheel-2"], name="one", machine="m8", count=3)
     assert (result.outcome.cpu, result.outcome.refused) == (
         "A CPU",
         (("wheel-2", "lacks avx512f"),),
@@ -56,7 +56,7 @@ def test_a_run_that_was_not_measured_in_every_cell_is_left_out() -> None:
 def test_a_failed_host_has_its_reason(tmp_path: Path) -> None:
     write(tmp_path, status="failed", step="admit", code=20, reason="error: no")
     save(tmp_path / FILE, report_comparisons.sound())  # (of an earlier call)
-    result = read_result(tmp_path, name="one", machine="", count=1)
+    result = read_result(tmp_path, ["tuned", "wheel-2"], name="one", machine="", count=1)
     assert result.outcome.status is HostStatus.FAILED
     assert result.speedups == ()
 
@@ -67,4 +67,11 @@ def test_a_failed_host_has_its_reason(tmp_path: Path) -> None:
 def test_a_damaged_outcome_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "outcome.json").write_text(content)
     with pytest.raises(RecordError):
-        read_result(tmp_path, name="one", machine="", count=1)
+        read_result(tmp_path, ["tuned", "wheel-2"], name="one", machine="", count=1)
+
+
+def test_without_a_comparison_a_host_is_done_only_if_it_runs_no_wheel(tmp_path: Path) -> None:
+    write(tmp_path, refused=[["tuned", "no"]])
+    assert read_result(tmp_path, ["tuned"], name="one", machine="", count=1).speedups == ()
+    with pytest.raises(RecordError):
+        read_result(tmp_path, ["tuned", "wheel-2"], name="one", machine="", count=1)

@@ -58,6 +58,30 @@ def test_a_wheel_that_is_slower_on_one_host_is_not_the_best() -> None:
     assert kind.choices[0] == Choice(vcpus=1, arm="stock", speedup=None)
 
 
+def test_a_wheel_that_a_host_of_the_kind_cannot_run_is_not_the_best() -> None:
+    both = fleet_host("a", row("wheel-1", 1.5), row("wheel-2", 1.1))
+    (kind,) = group_hosts([both, fleet_host("b", row("wheel-2", 1.1))], None)
+    assert [choice.arm for choice in kind.choices] == ["wheel-2"]
+    (kind,) = group_hosts([both, fleet_host("b")], None)  # (it runs none)
+    assert [choice.arm for choice in kind.choices] == ["stock"]
+
+
+def test_hosts_with_fewer_vcpus_do_not_count_at_more() -> None:
+    small = fleet_host("a", row("tuned", 1.5))
+    large = fleet_host("b", row("tuned", 1.4), row("tuned", 1.3, vcpus=8))
+    (kind,) = group_hosts([small, large], None)
+    assert [(choice.vcpus, choice.arm) for choice in kind.choices] == [(1, "tuned"), (8, "tuned")]
+
+
+def test_each_machine_is_priced_at_its_own_most_vcpus() -> None:
+    book = create_book("a book", [price("m2"), price("m16")])
+    small = fleet_host("a", row("tuned", 1.5, vcpus=2), machine="m2")
+    large = fleet_host("b", row("tuned", 0.9, SLOWER, vcpus=16), machine="m16")
+    (kind,) = group_hosts([small, large], book)
+    saved = {cost.arm: cost.best_usd.value / cost.usd for cost in kind.costs}
+    assert saved == {"tuned": pytest.approx(1 / 1.5), "stock": 1.0}
+
+
 def test_a_month_is_paid_for_all_hosts_at_the_most_vcpus() -> None:
     book = create_book("a book", [price("m8", usd_hour=0.5)])
     runs = (

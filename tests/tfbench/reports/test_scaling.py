@@ -54,30 +54,32 @@ def test_a_workload_that_ran_on_some_numbers_only_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("throughputs", "knee", "slower_from"),
+    ("throughputs", "knee", "drop"),
     [
         ({1: 1.0, 2: near(1.9), 4: near(3.6)}, 4, None),
         ({1: 1.0, 2: near(1.9), 4: near(2.5), 8: near(2.6)}, 2, None),
-        ({1: 1.0, 2: near(1.6), 4: near(2.8), 8: near(2.2), 16: near(1.5)}, 4, 8),
+        ({1: 1.0, 2: near(1.6), 4: near(2.8), 8: near(2.2), 16: near(1.5)}, 4, (8, 4)),
         ({2: 1.0, 4: near(1.4)}, 2, None),
         ({2: 1.0, 4: near(1.6)}, 4, None),
         ({1: 1.0, 2: near(0.995)}, 1, None),
-        ({1: 1.0, 2: near(0.9)}, 1, 2),
+        ({1: 1.0, 2: near(0.9)}, 1, (2, 1)),
+        ({1: 1.0, 2: near(1.9), 4: near(1.6), 8: near(7.0)}, 2, None),
+        ({2: 1.0, 4: near(0.995), 8: near(0.992), 16: near(0.975)}, 2, (16, 2)),
     ],
 )
 def test_the_knee_and_the_drop(
-    throughputs: Mapping[int, Amount], knee: int, slower_from: int | None
+    throughputs: Mapping[int, Amount], knee: int, drop: tuple[int, int] | None
 ) -> None:
     """An added vCPU counts by what it adds, relative to one of the first."""
     scaling = build_scaling("stock", throughputs)
-    assert (scaling.knee, scaling.slower_from) == (knee, slower_from)
+    assert (scaling.knee, scaling.drop) == (knee, drop)
 
 
 def test_the_lines_name_both() -> None:
     falling = build_scaling("tuned", {1: 1.0, 2: near(1.9), 4: near(1.5)})
     assert list(list_lines(falling)) == [
-        "tuned: beyond 2 vCPUs, an added vCPU adds less than 50% of a first one",
-        "tuned: slower from 4 vCPUs on",
+        "tuned: from 2 vCPUs to 4, an added vCPU adds less than 50% of a first one",
+        "tuned: slower on 4 vCPUs than on 2",
     ]
     rising = build_scaling("tuned", {1: 1.0, 2: near(1.9)})
     assert list(list_lines(rising)) == ["tuned: every added vCPU is worth it up to 2 vCPUs"]
