@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import tensorflow as tf
+from tests.integration import held
 
 from tfbuild.probe import fusing
 from tfbuild.probe.registry import Library
@@ -22,7 +23,7 @@ def main() -> None:
     programs = fusing.load_programs("updates")
     cases = {name: case for name, case in programs.cases().items() if "adam" in name}
     answer = {
-        name: programs.difference(*fusing.run_both(functools.partial(case, tf), "updates"))
+        name: programs.difference(*held.run_both(functools.partial(case, tf), "updates"))
         for name, case in cases.items()
     }
     runs = sum(library.count_fused_events().get(programs.RUNS, 0) for library in loaded)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tests.integration import held
 
 from tfbuild.native.ops.updates import cases as updates
 from tfbuild.native.ops.updates.cases import DTYPES
@@ -329,7 +330,7 @@ def main() -> None:
         if chosen and not any(word in name for word in chosen):
             continue
         before = fused.count_fused_events()
-        expected, got = fusing.run_both(case, "updates")
+        expected, got = held.run_both(case, "updates")
         after = fused.count_fused_events()
         answer[name] = {
             "unlike": updates.difference(expected, got),

@@ -74,8 +74,3 @@ def run_with_switch(case: Callable[[], State], switch: str) -> State | str:
         return f"{type(error).__name__}: {error}"
     finally:
         del os.environ[SWITCH]
-
-
-def run_both(case: Callable[[], State], part: str) -> tuple[State | str, State | str]:
-    """Run the case with stock kernels, and with this part of the library alone."""
-    return run_with_switch(case, "0"), run_with_switch(case, part)
