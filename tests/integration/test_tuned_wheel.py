@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.builders.installed_wheel import Tried, own_arm
 from tests.builders.invoke_calls import Tasks
+from tests.builders.own_cpu import own_cpu
 from tests.builders.plans import fleet_for
 
 from tfbench.commands import SelfcheckOptions
@@ -20,11 +21,11 @@ from tfbench.result_check import check_results
 from tfbuild import handlers
 from tfbuild.binaries import elf
 from tfbuild.commands import Request
-from tfbuild.kernelbuild import admission, assemble, pool, structures
+from tfbuild.kernelbuild import admission, assemble, finished_wheels, pool, structures
 from tfbuild.kernelbuild import build as builder
 from tfbuild.kernelbuild.build_setup import read_requirements
 from tfbuild.kernelbuild.random_trials import FILE, load_search
-from tfbuild.packing import tuned, wheel
+from tfbuild.packing import conformance, tuned, wheel
 from tfbuild.planning import dispatcher, render
 from tfbuild.planning.fleet import Fleet
 from tfbuild.planning.selection import Selection
@@ -395,3 +396,20 @@ def test_random_programs_run_with_a_wheel(native: Tried, tmp_path: Path) -> None
     assert result.wrong == 0
     assert all(row.programs > 0 == row.fused for row in result.families.values())
     assert str(tmp_path / FILE) in text
+
+
+@pytest.mark.slow
+def test_fused_ops_are_tested_against_stock_in_a_wheel_with_tuned_kernels(
+    paths: Paths, tmp_path: Path
+) -> None:
+    """Square roots of tuned kernels differ from stock's in the last bit, and chains may, too."""
+    fleet, compiler = fleet_for(Request(kernels="cwise_op_rsqrt,fused/chains,fused/updates"))
+    own = dataclasses.replace(paths, pool=tmp_path)
+    jobs = handlers.choose_jobs(fleet.first, "")
+    built = builder.build_wheel(fleet, compiler=compiler, jobs=jobs, paths=own)
+    cpu = own_cpu().cpu
+    finished = finished_wheels.load_finished_wheel(built.wheel, cpu)
+    record = finished_wheels.retest_kernels(finished, cpu, paths)
+    assert list(conformance.describe_failures(record.targets)) == []
+    (trial,) = record.targets.values()
+    assert {"cwise_op_rsqrt", "fused/chains", "fused/updates"} == set(trial.units)
