@@ -70,6 +70,7 @@ def releases(options: ReleasesOptions, output: Output) -> None:
     """List the values of --release, and what was built and tested for each release."""
     from tfbuild import release_check, terminal_tables
 
+    release_check.check_options(options)
     if options.add:
         from tfbench import release_trial
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tfbuild.commands import HOT, ReleasesOptions
 from tfbuild.planning import defaults, selection
 from tfbuild.terminal_tables import format_grid
 from tfbuild.upstream import lock_files, releases
@@ -33,6 +34,22 @@ class ReleaseFact:
         if not self.remedy:
             return "yes"
         return "missing" if self.required else "no"
+
+
+def check_options(options: ReleasesOptions) -> None:
+    """Raise UsageError for options that have no effect without --add, and for --check with it."""
+    if options.add and options.check:
+        raise UsageError("--add and --check exclude each other", hint="Give only one of them")
+    given = {
+        "--source-sha256": options.source_sha256,
+        "--source": options.source,
+        "--kernels": options.kernels != HOT,
+        "--budget": options.budget,
+        "--facts-only": options.facts_only,
+    }
+    unused = next((name for name, value in given.items() if value), "")
+    if unused and not options.add:
+        raise UsageError(f"{unused} has no effect without --add", hint="Add --add VERSION")
 
 
 def check_release(text: str) -> tuple[ReleaseFact, ...]:

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from tfbuild.release_check import check_release, format_check, require_complete
+from tfbuild.commands import ReleasesOptions
+from tfbuild.release_check import (
+    check_options,
+    check_release,
+    format_check,
+    require_complete,
+)
 from tfbuild.upstream.releases import load_releases
 from tfcore.errors import ReleaseError, UsageError
 
@@ -50,3 +56,18 @@ def test_the_check_is_a_table_or_json() -> None:
 def test_what_is_no_version_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a version"):
         check_release(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (ReleasesOptions(add="2.99.0", check="2.99.0"), "exclude each other"),
+        (ReleasesOptions(facts_only=True), "--facts-only has no effect without --add"),
+        (ReleasesOptions(kernels="mini"), "--kernels has no effect without --add"),
+        (ReleasesOptions(check="2.99.0", budget="1m"), "--budget has no effect without --add"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused(options: ReleasesOptions, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_options(options)
+    check_options(ReleasesOptions(add="2.99.0", facts_only=True))
