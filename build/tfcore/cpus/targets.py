@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from archspec.cpu.microarchitecture import Microarchitecture
 from tfcore.console import format_choices, suggest_spelling
 from tfcore.cpus.cpu import Cpu
 from tfcore.cpus.features import ARCHITECTURES, STOCK_BASELINE, filter_codegen, load_features
-from tfcore.cpus.models import find_model
+from tfcore.cpus.models import find_model, load_models
 from tfcore.errors import TargetError
 
 STOCK_FLAGS = "+".join(("x86_64", *sorted(STOCK_BASELINE)))
@@ -198,16 +199,22 @@ def _suggest_targets(name: str) -> str:
 def _load_aliases() -> dict[str, str]:
     """Return the target for each name.
 
-    Names are the target's own and the -march of gcc and clang in archspec's data. Excludes
-    entries with further flags: they approximate a target that the compiler does not support.
+    Names are the target's own, those of CPU models (Emerald Rapids: emeraldrapids), and the -march
+    of gcc and clang in archspec's data. Excludes entries with further flags: they approximate a
+    target that the compiler does not support.
     """
-    return {name: name for name in _list_names()} | {
-        str(entry["name"]).replace("-", "_"): name
-        for name in _list_names()
-        for family in ("gcc", "clang")
-        for entry in TARGETS[name].compilers.get(family, ())
-        if "name" in entry and entry["flags"] == "-march={name} -mtune={name}"
-    }
+    models = {re.sub("[^a-z0-9]+", "", model.name.lower()): model.target for model in load_models()}
+    return (
+        models
+        | {name: name for name in _list_names()}
+        | {
+            str(entry["name"]).replace("-", "_"): name
+            for name in _list_names()
+            for family in ("gcc", "clang")
+            for entry in TARGETS[name].compilers.get(family, ())
+            if "name" in entry and entry["flags"] == "-march={name} -mtune={name}"
+        }
+    )
 
 
 def _check_extra(extra: str, family: str) -> None:

@@ -155,6 +155,8 @@ def test_features_that_the_target_has_are_no_extras() -> None:
         ("skylak", r"Did you mean skylake or skylake_avx512\?"),
         ("neoverse_n", r"Did you mean neoverse_n1 or neoverse_n2\?"),
         ("znver3", r"Did you mean zen3\?"),
+        ("emeraldrapids", r"Did you mean sapphirerapids\?"),
+        ("graniterapids", r"Did you mean sapphirerapids\?"),
         ("znver1", r"Did you mean zen\?"),
         ("icelake-client", r"Did you mean icelake\?"),
         ("znver", "Did you mean zen, zen2, zen3, zen4"),
