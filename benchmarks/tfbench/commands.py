@@ -151,8 +151,8 @@ class CompareOptions:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FleetOptions:
     hosts: str = option("hosts.toml", "table of the hosts, a TOML file; default: hosts.toml")
-    wheels: str = option(
-        "", "comma-separated wheels to compare with stock; default: the newest in wheels/"
+    candidate: str = option(
+        "", "comma-separated tuned wheels to compare with stock; default: the newest in wheels/"
     )
     workloads: str = option(ALL, _SETS)
     phase: str = option(TRAIN, _PHASE)

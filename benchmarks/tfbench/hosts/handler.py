@@ -77,7 +77,7 @@ def read_config(fleet_options: FleetOptions, paths: Paths) -> FleetConfig:
     """Check the options. Raises UsageError, WheelError."""
     settings.require_checkout("invoke fleet")
     hosts = load_hosts(settings.expand_home(fleet_options.hosts, "--hosts"))
-    wheels = settings.expand_paths(fleet_options.wheels, "--wheels") or (_find_newest(paths),)
+    wheels = settings.expand_paths(fleet_options.candidate, "--candidate") or (_find_newest(paths),)
     book = _load_book(fleet_options)
     for host in hosts if book else ():
         if host.machine and book:

@@ -228,7 +228,7 @@ def is_complete(run: Path) -> bool:
         return False
 
 
-class Host:
+class HostJob:
     """The steps of a job on this host; `outcome` is what they find."""
 
     def __init__(
@@ -313,7 +313,7 @@ def work(job: dict[str, Any], outcome: dict[str, Any]) -> None:
     machine = Path(job["environment"].get(LOCK, LOCK_FILE))
     with lock([machine, folder / "lock"], runner):
         delete_leftovers(folder)
-        Host(job, folder, runner, outcome).compare()
+        HostJob(job, folder, runner, outcome).compare()
 
 
 def main() -> int:

@@ -66,7 +66,7 @@ def test_prepare_writes_what_a_user_of_reframe_needs(
     ("fields", "message"),
     [
         ({"hosts": "nowhere.toml"}, "file not found"),
-        ({"wheels": "nowhere.whl"}, "file not found: nowhere.whl"),
+        ({"candidate": "nowhere.whl"}, "file not found: nowhere.whl"),
         ({"workloads": "resnet5"}, "resnet5"),
         ({"budget": "soon"}, "--budget"),
         ({"vcpus": "none"}, "--vcpus"),
