@@ -170,7 +170,9 @@ class FleetOptions:
         "default: 2m, or 5m with --thorough",
     )
     precision: str = option(
-        "", "stop when all intervals of a workload are within ± this many percent; default: 1.5"
+        "",
+        "stop when all intervals of a workload are within ± this many percent; default: 1.5, or "
+        "0.5 with --thorough",
     )
     prices: str = option("", f"{_PRICES}; hosts.toml names each host's machine in it")
     mode: str = option("", _MODE)

@@ -40,7 +40,6 @@ PYTHONS = tuple(f"3.{minor}" for minor in range(9, 17))
 """Pythons whose wheels are looked for."""
 _GLIBC = range(17, 45)
 """Minor versions of glibc 2 in the tags of wheels that are looked for (PEP 600)."""
-_ORDER = ("tensorflow-cpu", "tensorflow", "tensorflow-cpu-aws")
 _ABSENT = "No matching distribution found"
 _AT_ONCE = 4
 _LIMIT_S = 600.0
@@ -94,12 +93,12 @@ def add_release(version: str, source_sha256: str, paths: Paths) -> AddedRelease:
     table = add_row(read_text(releases.TABLE), version, wheels, source_sha256)
     pythons = tuple(dict.fromkeys(wheel.python for wheel in wheels))
     with console.report_step("lock of its dependencies"):
-        lock = resolve_lock(version, pythons, wheels)
+        lock = lock_dependencies(version, pythons, wheels)
     with console.report_step("listing of its stock wheel"):
-        listing = stock_listing.list_wheel(_fetch_listed(version, wheels, paths))
+        listing = stock_listing.format_listing(_fetch_listed(version, wheels, paths))
     content = {
         lock_files.LOCKS / f"{version}.txt": lock,
-        LISTINGS / f"{version}.json": json.dumps(listing, indent=1) + "\n",
+        LISTINGS / f"{version}.json": listing,
         releases.TABLE: table,
     }
     for path, text in content.items():
@@ -123,7 +122,7 @@ def find_wheels(version: str) -> tuple[PublishedWheel, ...]:
     ]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda search: _find_wheel(version, *search), searches))
-    wheels = order_wheels(filter(None, found), _ORDER)
+    wheels = order_wheels(filter(None, found))
     if not any(wheel.machine == MACHINES[0] for wheel in wheels):
         raise ReleaseError(
             f"the index has no wheels of TensorFlow {version}",
@@ -160,7 +159,9 @@ def _find_wheel(version: str, package: str, python: str, machine: str) -> Publis
     return PublishedWheel(package=package, python=python, machine=machine, file=file, sha256=sha256)
 
 
-def resolve_lock(version: str, pythons: tuple[str, ...], wheels: tuple[PublishedWheel, ...]) -> str:
+def lock_dependencies(
+    version: str, pythons: tuple[str, ...], wheels: tuple[PublishedWheel, ...]
+) -> str:
     """Resolve the dependencies for all Pythons and machines. Raises DownloadError."""
     after = f"3.{int(pythons[-1].partition('.')[2]) + 1}"
     own = dict.fromkeys(wheel.package for wheel in wheels)

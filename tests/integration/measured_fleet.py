@@ -1,4 +1,4 @@
-"""invoke fleet for stand-ins: PROGRAM ROOT CACHE POOL HOSTS OUT."""
+"""invoke fleet for stand-ins: PROGRAM ROOT CACHE HOSTS WHEEL OUT."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfcore.settings import Paths
 
 
 def main() -> None:
-    root, cache, pool, hosts, out = sys.argv[1:]
-    paths = Paths(root=Path(root), cache=Path(cache), pool=Path(pool))
+    root, cache, hosts, wheel, out = sys.argv[1:]
+    paths = Paths(root=Path(root), cache=Path(cache), pool=Path(wheel).parent)
     with mock.patch.object(settings, "paths", return_value=paths):
-        measure_fleet(FleetOptions(hosts=hosts, out=out), as_json=False)
+        measure_fleet(FleetOptions(hosts=hosts, candidate=wheel, out=out), as_json=False)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -39,14 +40,17 @@ def measure(
     """Options for a table of hosts, with a wheel and a checkout of stand-ins."""
     pool = tmp_path / "pool"
     pool.mkdir()
-    make_wheel(pool)
+    wheel = make_wheel(pool)
     own = Paths(root=make_checkout(tmp_path / "checkout"), cache=paths.cache, pool=pool)
     monkeypatch.setattr(settings, "paths", lambda: own)
 
     def make_options(table: str) -> FleetOptions:
         (tmp_path / "hosts.toml").write_text(table)
         return FleetOptions(
-            hosts=str(tmp_path / "hosts.toml"), out=str(tmp_path / "out"), vcpus="1,2"
+            hosts=str(tmp_path / "hosts.toml"),
+            candidate=str(wheel),
+            out=str(tmp_path / "out"),
+            vcpus="1,2",
         )
 
     return make_options
@@ -84,7 +88,7 @@ def test_hosts_that_fail_do_not_stop_the_others_and_a_second_call_continues(
     assert "Permission denied" in reasons["key"]
     assert "Host key verification failed" in reasons["unknown"]
     assert "Connection refused" in reasons["down"]
-    assert "no wheel runs here, keep stock" in text
+    assert "no wheel could be measured, keep stock" in text
     out = tmp_path / "out"
     assert {"report.html", "report.md", "fleet.json", "fleet.csv", "fleet.log", "hosts"} <= {
         path.name for path in out.iterdir()
@@ -125,8 +129,9 @@ def test_ctrl_c_stops_the_hosts_and_the_next_call_continues(
     options = measure(table)
     own = settings.paths()
     roots = os.pathsep.join(str(ROOT / name) for name in ("build", "wheels", "benchmarks"))
-    folders = map(str, (own.root, own.cache, own.pool))
-    words = [sys.executable, str(PROGRAM), *folders, options.hosts, options.out]
+    folders = map(str, (own.root, own.cache))
+    words = [sys.executable, str(PROGRAM), *folders]
+    words += [options.hosts, options.candidate, options.out]
     with subprocess.Popen(words, env=os.environ | {"PYTHONPATH": roots}) as process:
         number = wait_for(waiting)
         came_back = "out/.work-*/reframe/stage/fleet/quick/*/*/outcome.json"
@@ -191,7 +196,7 @@ def test_a_prepared_folder_runs_with_reframe(
     row = f'[hosts.here]\nscheduler = "local"\nfolder = "{tmp_path}/kept"\n'
     options = measure(row + variables(tmp_path))
     target = tmp_path / "prepared"
-    text = prepare(FleetOptions(hosts=options.hosts, vcpus="1", prepare=str(target)))
+    text = prepare(dataclasses.replace(options, out="", vcpus="1", prepare=str(target)))
     (line,) = (line.strip() for line in text.splitlines() if line.startswith("  reframe"))
     paths = settings.paths()
     (reframe,) = paths.arms.glob("bare-*/bin/reframe")

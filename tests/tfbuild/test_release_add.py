@@ -49,10 +49,10 @@ def test_every_python_and_machine_is_asked_for(monkeypatch: pytest.MonkeyPatch) 
     found = find_wheels("2.99.0")
     assert [(wheel.package, wheel.machine, wheel.python) for wheel in found] == [
         ("tensorflow-cpu", "x86_64", "3.14"),
-        ("tensorflow", "x86_64", "3.14"),
         ("tensorflow-cpu-aws", "x86_64", "3.14"),
-        ("tensorflow", "aarch64", "3.14"),
+        ("tensorflow", "x86_64", "3.14"),
         ("tensorflow-cpu-aws", "aarch64", "3.14"),
+        ("tensorflow", "aarch64", "3.14"),
     ]
     assert found[0].file == "tensorflow_cpu-2.99.0-cp314-cp314-manylinux_2_28_x86_64.whl"
     assert found[0].sha256 == SHA

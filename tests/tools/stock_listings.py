@@ -12,7 +12,7 @@ from typing import Any
 
 from tfbuild.packing.wheel import read_identity
 from tfbuild.upstream.releases import Release
-from tfbuild.upstream.stock_listing import list_wheel
+from tfbuild.upstream.stock_listing import format_listing
 from tfcore.settings import ROOT
 
 DATA = ROOT / "tests" / "data" / "stock"
@@ -28,4 +28,4 @@ if __name__ == "__main__":
     for word in sys.argv[1:]:
         path = DATA / f"{read_identity(Path(word)).version}.json"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(list_wheel(Path(word)), indent=1) + "\n", encoding="utf-8")
+        path.write_text(format_listing(Path(word)), encoding="utf-8")

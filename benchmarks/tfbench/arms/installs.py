@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -193,33 +193,42 @@ def install(choices: Sequence[ArmChoice], paths: Paths) -> tuple[Arm, ...]:
 def find_newest_runnable(paths: Paths) -> Path:
     """Return the newest tuned wheel of the pool that this CPU can run.
 
-    A wheel of the kernels `mini` is for trying the tools, so it is used only if there is no
-    other. Raises HostError, WheelError.
+    Raises HostError, WheelError.
     """
     cpu = read_cpu()
-    mini_wheels: list[Path] = []
-    newest_first = sorted(
-        paths.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime, reverse=True
-    )
-    for path in newest_first:
+    for path, facts in list_tuned(paths):
+        if not tuned.list_nearest_missing(facts, cpu):
+            return path
+    count = sum(1 for _ in paths.pool.glob("*.whl"))
+    if count:
+        raise HostError(
+            f"none of the {count} wheels in {paths.pool} is tuned and runs on this CPU",
+            hint="Build one: invoke build --arch native",
+        )
+    raise WheelError(f"no wheel in {paths.pool}", hint="Build one: invoke build")
+
+
+def list_tuned(paths: Paths) -> Iterator[tuple[Path, Tuned]]:
+    """Yield the tuned wheels of the pool, the newest first, without controls.
+
+    Wheels of the kernels `mini` are for trying the tools, so they come last.
+    """
+    mini_wheels: list[tuple[Path, Tuned]] = []
+    for path in sorted(
+        paths.pool.glob("*.whl"), key=lambda wheel: wheel.stat().st_mtime, reverse=True
+    ):
         try:
             facts = tuned.read_tuned(path)
         except WheelError as error:
             console.warn(f"skipped: {error}")
             continue
-        if not facts or tuned.is_control(facts) or tuned.list_nearest_missing(facts, cpu):
+        if not facts or tuned.is_control(facts):
             continue
-        if kernels.format_choice(facts.kernels) != kernels.MINI:
-            return path
-        mini_wheels.append(path)
-    if mini_wheels:
-        return mini_wheels[0]
-    if newest_first:
-        raise HostError(
-            f"none of the {len(newest_first)} wheels in {paths.pool} is tuned and runs on this CPU",
-            hint="Build one: invoke build --arch native",
-        )
-    raise WheelError(f"no wheel in {paths.pool}", hint="Build one: invoke build")
+        if kernels.format_choice(facts.kernels) == kernels.MINI:
+            mini_wheels.append((path, facts))
+        else:
+            yield path, facts
+    yield from mini_wheels
 
 
 def build_arm_environment(spec: ArmSpec) -> Pairs:

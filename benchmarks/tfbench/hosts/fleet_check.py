@@ -49,7 +49,7 @@ class TensorwrightComparison(rfm.RunOnlyRegressionTest):
             "vcpus": [int(word) for word in self.vcpus.split(",") if word],
             "environment": {},
         }
-        extras = self.current_partition.extras.get("tensorwright", {})
+        extras = dict(self.current_partition.extras.get("tensorwright", {}))
         python = extras.pop("python", self.python)
         job |= extras
         for name in (

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tfbench import options
+from tfbench.arms.installs import list_tuned
 from tfbench.commands import FleetOptions
 from tfbench.costs import catalog
 from tfbench.costs.machines import parse_mode
@@ -78,24 +79,20 @@ def read_config(fleet_options: FleetOptions, paths: Paths) -> FleetConfig:
     settings.require_checkout("invoke fleet")
     hosts = load_hosts(settings.expand_home(fleet_options.hosts, "--hosts"))
     wheels = settings.expand_paths(fleet_options.candidate, "--candidate") or (_find_newest(paths),)
-    book = _load_book(fleet_options)
-    for host in hosts if book else ():
-        if host.machine and book:
-            book.find_price(host.machine)
     return FleetConfig(
         hosts=hosts,
         wheels=wheels,
         spec=FleetSpec(wheels=bundle.describe_wheels(wheels), compare=_list_words(fleet_options)),
         vcpus=options.parse_counts(fleet_options.vcpus, "--vcpus") if fleet_options.vcpus else (),
-        book=book,
+        book=_load_book(fleet_options, hosts),
     )
 
 
 def _find_newest(paths: Paths) -> Path:
-    wheels = sorted(paths.pool.glob("*.whl"), key=lambda path: path.stat().st_mtime)
-    if not wheels:
-        raise WheelError(f"no wheel in {paths.pool}", hint="Build one: invoke build --arch A,B,…")
-    return wheels[-1]
+    """Return the newest tuned wheel of the pool, whatever CPU it is for."""
+    for path, _ in list_tuned(paths):
+        return path
+    raise WheelError(f"no tuned wheel in {paths.pool}", hint="Build one: invoke build --arch A,B,…")
 
 
 def _list_words(fleet_options: FleetOptions) -> tuple[str, ...]:
@@ -116,11 +113,19 @@ def _list_words(fleet_options: FleetOptions) -> tuple[str, ...]:
     return (*words, *(["--thorough"] if fleet_options.thorough else []))
 
 
-def _load_book(fleet_options: FleetOptions) -> PriceBook | None:
+def _load_book(fleet_options: FleetOptions, hosts: Sequence[FleetHost]) -> PriceBook | None:
+    """Load the price book; check that it has every machine of the hosts. Raises UsageError."""
+    region, mode = fleet_options.region, fleet_options.mode
     if not fleet_options.prices:
+        if region or mode:
+            raise UsageError("--region and --mode need --prices", hint="Add --prices, or drop them")
         return None
-    book = catalog.find_book(fleet_options.prices)
-    return book.restrict(region=fleet_options.region, mode=parse_mode(fleet_options.mode))
+    machines = {host.machine for host in hosts if host.machine}
+    book = catalog.find_book(fleet_options.prices, names=machines)
+    book = book.restrict(region=region, mode=parse_mode(mode))
+    for name in machines:
+        book.find_price(name)
+    return book
 
 
 def describe(fleet_options: FleetOptions) -> str:
@@ -135,7 +140,7 @@ def describe(fleet_options: FleetOptions) -> str:
 def _describe_host(host: FleetHost, config: FleetConfig) -> str:
     where = host.address or host.scheduler
     vcpus = ", ".join(map(str, host.vcpus or config.vcpus)) or "all"
-    return f"{where}, {vcpus} vCPUs, folder {host.folder}"
+    return f"{where}, vCPUs: {vcpus}, folder {host.folder}"
 
 
 def prepare(fleet_options: FleetOptions) -> str:
@@ -247,7 +252,6 @@ def _run_hosts(
     if not (out / _ID).is_file():
         write_atomic(out / _ID, secrets.token_hex(8))
     fleet = read_text(out / _ID)
-    kept: set[str] = set()
     with TemporaryDirectory(prefix=".work-", dir=out) as folder:
         work = Path(folder).resolve()
         _write_files(work, config, hosts, fleet, paths)
@@ -256,7 +260,7 @@ def _run_hosts(
             _run_reframe(interpreter.with_name("reframe"), work, prefix, out, len(hosts))
         finally:
             # Also if the call is stopped: what came back is kept.
-            kept |= {host.name for host in hosts if _keep_files(prefix, out, host, config)}
+            kept = {host.name for host in hosts if _keep_files(prefix, out, host, config)}
         reasons = _read_reasons(prefix / "report.json")
     if not (reasons or kept):
         raise CommandError("ReFrame ran on no host", hint=f"Its output is in {out / _LOG}")
@@ -324,8 +328,8 @@ def shorten_reason(text: str) -> str:
 
 
 def _build_result(out: Path, config: FleetConfig, missing: Mapping[str, str]) -> FleetResult:
-    results: list[HostResult] = []
-    without: dict[str, str] = dict(missing)
+    finished: list[HostResult] = []
+    without = dict(missing)
     for host in config.hosts:
         if host.name in missing:
             continue
@@ -335,14 +339,14 @@ def _build_result(out: Path, config: FleetConfig, missing: Mapping[str, str]) ->
             without[host.name] = error.message
             continue
         if found.outcome.status is HostStatus.FAILED:
-            without[host.name] = pages.describe_failure(found)
-        results.append(found)
-    finished = tuple(row for row in results if row.outcome.status is HostStatus.DONE)
+            without[host.name] = pages.describe_failure(found.outcome)
+        else:
+            finished.append(found)
     return FleetResult(
         made=format_now(),
         wheels=config.spec.wheels,
         compare=config.spec.compare,
-        hosts=finished,
+        hosts=tuple(finished),
         missing=tuple(without.items()),
         kinds=group_hosts(finished, config.book),
         complete=not without,

@@ -25,10 +25,10 @@ from tfcore.errors import UsageError
 from tfcore.records import parse_toml, read_text
 from tfcore.settings import expand_home
 
-SSH, LOCAL = "ssh", "local"
+SSH = "ssh"
 PYTHON = "python3"
 FOLDER = "~/.cache/tensorwright-fleet"
-SCHEDULERS = (SSH, LOCAL, "slurm", "squeue", "pbs", "torque", "lsf", "sge", "oar", "flux")
+SCHEDULERS = (SSH, "local", "slurm", "squeue", "pbs", "torque", "lsf", "sge", "oar", "flux")
 _NODE_OPTIONS = {"slurm": "--nodelist={}", "squeue": "--nodelist={}"}
 _QUEUE_OPTIONS = {
     **dict.fromkeys(("slurm", "squeue"), "--partition={}"),
@@ -42,7 +42,7 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,31}")
 _SSH_KEYS = ("address", "user", "port", "key")
 _WORD = re.compile(r"[A-Za-z0-9@%+=:,./_~-]{1,1000}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MOST = 1 << 16
+_MOST = 65535
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +128,7 @@ def _parse_host(
         options=(*options, *read.words("options")),
         vcpus=tuple(sorted(set(read.numbers("vcpus")))),
         machine=read.any_text("machine"),
-        count=read.number("count", 1),
+        count=read.number("count"),
         python=read.text("python", _WORD, PYTHON),
         folder=read.text("folder", _WORD, FOLDER),
         limit_s=_parse_limit(read),
@@ -142,7 +142,7 @@ def _list_ssh_options(read: _Reader) -> tuple[str, ...]:
     path = _match(read.where, "key", str(expand_home(key, "key")), _WORD) if key else ""
     pairs = {
         "User": read.text("user", _USER),
-        "Port": str(read.number("port", 0) or ""),
+        "Port": str(read.number("port")) if "port" in read.row else "",
         "IdentityFile": path,
     }
     return tuple(f"-o {name}={value}" for name, value in pairs.items() if value)
@@ -181,9 +181,9 @@ class _Reader:
         value = self.any_text(key) or default
         return _match(self.where, key, value, form) if value else ""
 
-    def number(self, key: str, default: int) -> int:
-        value = self.row.get(key, default)
-        if type(value) is not int or not (1 <= value <= _MOST or value == default):
+    def number(self, key: str) -> int:
+        value = self.row.get(key, 1)
+        if type(value) is not int or not 1 <= value <= _MOST:
             raise UsageError(f"{self.where}: {key} must be a number from 1 to {_MOST}")
         return value
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from packaging.utils import parse_wheel_filename
 
-from tfbench.hosts.results import HostResult
+from tfbench.hosts.results import HostOutcome, HostResult, HostSpeedup
 from tfbench.hosts.summary import (
     STOCK,
     Choice,
@@ -63,8 +63,8 @@ def build_document(result: FleetResult) -> Document:
     return Document(
         title="Tuned wheels on a fleet",
         subject=f"{format_count(len(result.hosts), 'host')}, {result.made}",
-        notes=tuple(list_lines(result)),
-        warnings=tuple(f"{name}: {reason}" for name, reason in result.missing),
+        notes=tuple(_list_advice(result)),
+        warnings=tuple(_list_missing(result)),
         sections=(
             build_table_section(
                 *("kinds", "Kinds of CPU", "speedups by kind of CPU", _KINDS),
@@ -95,14 +95,14 @@ def _list_kind_rows(result: FleetResult) -> Iterator[tuple[str, ...]]:
     for kind in result.kinds:
         start = (kind.cpu, kind.target, str(kind.count))
         if not kind.speedups:
-            yield (*start, "", STOCK, "", "", "no wheel runs here")
+            yield (*start, "", STOCK, "", "", "no wheel could be measured")
         best = {(choice.vcpus, choice.arm) for choice in kind.choices}
         for row in kind.speedups:
             mark = " (best)" if (row.vcpus, row.arm) in best else ""
             yield (*start, str(row.vcpus), row.arm + mark, *_format_speedup(row))
 
 
-def _format_speedup(row: KindSpeedup) -> tuple[str, str, str]:
+def _format_speedup(row: KindSpeedup | HostSpeedup) -> tuple[str, str, str]:
     return (
         wording.format_factor(row.interval.value),
         wording.format_span(row.interval),
@@ -129,20 +129,29 @@ def _list_host_rows(result: FleetResult) -> Iterator[tuple[str, ...]]:
         outcome = host.outcome
         start = (host.name, outcome.cpu, outcome.target)
         for row in host.speedups:
-            verdict = str(row.verdict or "computes something else, or failed")
-            numbers = (wording.format_factor(row.interval.value), wording.format_span(row.interval))
-            yield (*start, str(row.vcpus), row.arm, *numbers, verdict)
+            yield (*start, str(row.vcpus), row.arm, *_format_speedup(row))
         for name, reason in outcome.refused:
             yield (*start, "", name, "", "", reason)
 
 
-def describe_failure(host: HostResult) -> str:
-    outcome = host.outcome
+def describe_failure(outcome: HostOutcome) -> str:
     return f"{outcome.step} failed: {outcome.reason.removeprefix('error: ')}"
 
 
 def list_lines(result: FleetResult) -> Iterator[str]:
     """Yield what to do: the wheel for the whole fleet, and the hosts to look after."""
+    yield from _list_advice(result)
+    yield from _list_missing(result)
+    if result.missing:
+        yield "Call invoke fleet again to continue: hosts with a result are not measured again"
+
+
+def _list_missing(result: FleetResult) -> Iterator[str]:
+    for name, reason in result.missing:
+        yield f"{name} has no result: {reason}"
+
+
+def _list_advice(result: FleetResult) -> Iterator[str]:
     for kind in result.kinds:
         yield f"{kind.cpu} ({kind.target}): {_recommend(kind)}"
     targets = list_targets(result.kinds)
@@ -152,15 +161,11 @@ def list_lines(result: FleetResult) -> Iterator[str]:
             "one wheel for all of them: invoke build "
             f"--release {version.base_version} --arch {','.join(targets)}"
         )
-    for name, reason in result.missing:
-        yield f"{name} has no result: {reason}"
-    if result.missing:
-        yield "Call invoke fleet again to continue: hosts with a result are not measured again"
 
 
 def _recommend(kind: CpuKind) -> str:
     if not kind.choices:
-        return "no wheel runs here, keep stock"
+        return "no wheel could be measured, keep stock"
     return "; ".join(map(_describe_choice, kind.choices))
 
 

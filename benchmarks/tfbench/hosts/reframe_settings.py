@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfbench.hosts.bundle import CHECK
 from tfbench.hosts.host_table import SSH, FleetHost
 
 SYSTEM = "fleet"
@@ -70,7 +71,7 @@ def build_extras(host: FleetHost, vcpus: Sequence[int]) -> Mapping[str, Any]:
 def build_command(reframe: Path, bundle: Path, settings: Path, prefix: Path) -> list[str | Path]:
     """Return the words that run the test on every host of the settings."""
     return [
-        *(reframe, "-C", settings, "-c", bundle / "fleet_check.py", "--system", SYSTEM),
+        *(reframe, "-C", settings, "-c", bundle / CHECK, "--system", SYSTEM),
         *("--prefix", prefix, "--report-file", prefix / "report.json"),
         *("-S", f"bundle={bundle}", "--keep-stage-files", "--nocolor", "-r"),
     ]

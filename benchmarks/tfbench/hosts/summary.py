@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tfbench.costs.prices import HOURS_PER_MONTH, Price, PriceBook
 from tfbench.hosts.bundle import FleetWheel
-from tfbench.hosts.results import HostResult, HostSpeedup, HostStatus
+from tfbench.hosts.results import HostResult, HostSpeedup
 from tfbench.measuring.statistics import combine_intervals
 from tfcore.comparisons.interval import Interval, Verdict
 
@@ -66,7 +66,6 @@ class CpuKind:
     count: int
     speedups: tuple[KindSpeedup, ...]
     choices: tuple[Choice, ...]
-    refused: tuple[tuple[str, str], ...]
     costs: tuple[MonthlyCost, ...] = ()
     """One for each machine of the price book."""
 
@@ -87,11 +86,10 @@ class FleetResult:
 
 
 def group_hosts(hosts: Sequence[HostResult], book: PriceBook | None) -> tuple[CpuKind, ...]:
-    """Group the hosts that have a result. Raises UsageError for a machine that has no price."""
+    """Group hosts that are done. Raises UsageError for a machine that has no price."""
     groups: dict[tuple[str, str], list[HostResult]] = defaultdict(list)
     for host in hosts:
-        if host.outcome.status is HostStatus.DONE:
-            groups[host.outcome.cpu, host.outcome.target].append(host)
+        groups[host.outcome.cpu, host.outcome.target].append(host)
     return tuple(
         _build_kind(cpu, target, members, book) for (cpu, target), members in sorted(groups.items())
     )
@@ -108,7 +106,6 @@ def _build_kind(
         count=sum(host.count for host in hosts),
         speedups=speedups,
         choices=choose_all(hosts),
-        refused=tuple(sorted({row for host in hosts for row in host.outcome.refused})),
         costs=tuple(_price(hosts, book)) if book else (),
     )
 
@@ -139,7 +136,8 @@ def _combine(hosts: Sequence[HostResult]) -> Iterator[KindSpeedup]:
 def choose_all(hosts: Sequence[HostResult]) -> tuple[Choice, ...]:
     """Choose the best wheel at each number of vCPUs.
 
-    It is the fastest that is faster on every host: also on those that run another wheel only.
+    It is the fastest wheel that is faster on every host that measured this number. On a host
+    without any speedup no wheel is faster.
     """
     speedups = tuple(_combine(hosts))
     choices: list[Choice] = []

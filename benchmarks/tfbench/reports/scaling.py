@@ -26,7 +26,7 @@ _METHOD = (
     "beyond the row before; their share is what each of them adds, relative to a vCPU of the first "
     "row."
 )
-_NAMES = ("arm", "#vCPUs", "on", "#throughput", "#per vCPU", "#share of added")
+_NAMES = ("arm", "#vCPUs", "cores", "#throughput", "#per vCPU", "#share of added")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -90,13 +90,13 @@ def list_dependencies(
             ),
             Dependency(
                 name="OpenSSH server and rsync",
-                purpose="are a host of a fleet",
+                purpose="stand in for the hosts of a fleet",
                 packages=("openssh-server", "openssh-client", "rsync"),
                 present=_find_programs("ssh", "rsync", "sshd"),
             ),
             Dependency(
                 name="Slurm",
-                purpose="is a cluster of a fleet",
+                purpose="stands in for the cluster of a fleet",
                 packages=("slurm-wlm", "munge"),
                 present=_find_programs("srun", "slurmctld", "munged"),
             ),

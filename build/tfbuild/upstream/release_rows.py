@@ -13,13 +13,13 @@ from packaging.markers import Marker
 from packaging.version import Version
 
 from tfbuild.upstream.lock_files import describe_environment
+from tfbuild.upstream.releases import CPU_PACKAGES
 from tfcore.errors import ReleaseError
 
 MACHINES = ("x86_64", "aarch64")
-_HEAD = "[[release]]\n"
-_OWN = ("version", "verified_kernels", "verified_full", "pythons", "source_sha256", "wheels")
-"""What a row does not take over from the release before it."""
-_NOT_TAKEN = ("debian",)
+_HEAD = "[[release]]"
+_NOT_TAKEN = ("wheels", "debian")
+"""What a row does not take over from the release before it, beside what is its own."""
 _REQUIREMENT = re.compile(r"(?m)^(?P<pin>[\w.-]+==\S+) ; (?P<marker>[^\\\n]+?) \\$")
 
 
@@ -67,8 +67,7 @@ def render_row(
     wheels: Sequence[PublishedWheel],
     source_sha256: str,
 ) -> str:
-    """Render a row, in the order of the earlier release's row."""
-    known = f"# as {earlier['version']}, not checked"
+    """Render a row: what is the release's own first, then what is taken over."""
     cpu = {wheel.python for wheel in wheels if wheel.machine == MACHINES[0]}
     own = {
         "version": version,
@@ -77,12 +76,12 @@ def render_row(
         "pythons": sorted(cpu, key=Version),
         "source_sha256": source_sha256,
     }
-    lines = [_HEAD.rstrip("\n")]
-    for key in dict.fromkeys([*_OWN[:-1], *earlier]):
-        if key in own:
-            lines.append(f"{key} = {_render(own[key])}")
-        elif key not in {"wheels", *_NOT_TAKEN}:
-            lines.append(f"{key} = {_render(earlier[key])} {known}")
+    lines = [_HEAD, *(f"{key} = {_render(value)}" for key, value in own.items())]
+    lines += [
+        f"{key} = {_render(value)} # as {earlier['version']}, not checked"
+        for key, value in earlier.items()
+        if key not in own and key not in _NOT_TAKEN
+    ]
     lines.append("wheels = [")
     lines += [f'    {{ file = "{wheel.file}", sha256 = "{wheel.sha256}" }},' for wheel in wheels]
     return "\n".join([*lines, "]", ""])
@@ -163,13 +162,13 @@ def _describe_pythons(found: Sequence[str], pythons: Sequence[str]) -> str:
     return " and ".join(filter(None, (above, below)))
 
 
-def order_wheels(wheels: Iterable[PublishedWheel], packages: Sequence[str]) -> list[PublishedWheel]:
+def order_wheels(wheels: Iterable[PublishedWheel]) -> list[PublishedWheel]:
     """Order wheels as the table does: by machine, by package, by Python."""
     return sorted(
         wheels,
         key=lambda wheel: (
             MACHINES.index(wheel.machine),
-            packages.index(wheel.package),
+            CPU_PACKAGES.index(wheel.package),
             Version(wheel.python),
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
 from collections import Counter
 from pathlib import Path, PurePosixPath
@@ -39,3 +40,8 @@ def list_wheel(wheel: Path) -> dict[str, Any]:
         "licences": dict(sorted(hashes.items())),
         "eigen_version": f"{_INCLUDE}Eigen/Version" in names,
     }
+
+
+def format_listing(wheel: Path) -> str:
+    """Return the listing of a wheel as JSON."""
+    return json.dumps(list_wheel(wheel), indent=1) + "\n"

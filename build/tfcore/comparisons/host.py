@@ -35,7 +35,7 @@ class Host:
     cores: tuple[int, ...] = ()
     """The physical core of each CPU in `affinity`, counted from 0; empty if not known."""
     nodes: tuple[int, ...] = ()
-    """The NUMA node of each CPU in `affinity`; empty if not known."""
+    """The NUMA node of each CPU in `affinity`; empty in older comparisons."""
 
     @property
     def usable(self) -> tuple[int, ...]:
@@ -62,17 +62,17 @@ def read_host() -> Host:
         clocksource=_read_text(_CLOCK),
         governor=_read_text(_GOVERNOR),
         cores=count_cores(places),
-        nodes=tuple(place.node for place in places if place.node is not None),
+        nodes=tuple(place.node for place in places),
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CpuPlace:
-    """Where a CPU is. `core` is its package and core, `node` its NUMA node; None if not known."""
+    """Where a CPU is. `core` is its package and core, None if not known; `node` its NUMA node."""
 
     cpu: int
     core: tuple[int, int] | None
-    node: int | None
+    node: int
 
 
 def order_cpus(cpus: Iterable[int], root: Path) -> tuple[CpuPlace, ...]:
@@ -83,7 +83,7 @@ def order_cpus(cpus: Iterable[int], root: Path) -> tuple[CpuPlace, ...]:
     /sys/devices/system/cpu; if it does not say where a CPU is, they are ordered by number.
     """
     places = [_read_place(cpu, root) for cpu in sorted(cpus)]
-    if any(place.core is None or place.node is None for place in places):
+    if any(place.core is None for place in places):
         return tuple(places)
     return tuple(sorted(places, key=lambda place: (place.node, place.core, place.cpu)))
 

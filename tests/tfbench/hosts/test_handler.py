@@ -26,18 +26,20 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fl
     )
     pool = tmp_path / "pool"
     pool.mkdir()
-    make_wheel(pool)
+    wheel = make_wheel(pool)
     paths = Paths(root=make_checkout(tmp_path / "c"), cache=tmp_path / "cache", pool=pool)
     monkeypatch.setattr(settings, "paths", lambda: paths)
-    return lambda **fields: FleetOptions(**{"hosts": str(tmp_path / "hosts.toml")} | fields)
+    return lambda **fields: FleetOptions(
+        **{"hosts": str(tmp_path / "hosts.toml"), "candidate": str(wheel)} | fields
+    )
 
 
 def test_a_dry_run_names_hosts_wheels_and_the_command(options: Callable[..., FleetOptions]) -> None:
     text = describe(options(budget="20s", thorough=True))
     assert text == (
         "wheel  tuned: a-1.0-py3-none-any.whl\n"
-        "host   a: a, 1 vCPUs, folder ~/.cache/tensorwright-fleet\n"
-        "host   b: b, 1 vCPUs, folder ~/.cache/tensorwright-fleet\n"
+        "host   a: a, vCPUs: 1, folder ~/.cache/tensorwright-fleet\n"
+        "host   b: b, vCPUs: 1, folder ~/.cache/tensorwright-fleet\n"
         "on each: invoke compare --workloads all --phase train --budget 20s --thorough\n"
     )
 
@@ -72,6 +74,7 @@ def test_prepare_writes_what_a_user_of_reframe_needs(
         ({"vcpus": "none"}, "--vcpus"),
         ({"phase": "fit"}, "phase"),
         ({"prices": "2099"}, "2099"),
+        ({"region": "us"}, "need --prices"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_copied(
@@ -81,12 +84,12 @@ def test_what_is_wrong_is_said_before_anything_is_copied(
         describe(options(**fields))
 
 
-def test_without_a_wheel_the_message_says_how_to_build_one(
-    options: Callable[..., FleetOptions], tmp_path: Path
+def test_without_a_tuned_wheel_the_message_says_how_to_build_one(
+    options: Callable[..., FleetOptions],
 ) -> None:
-    (tmp_path / "pool" / "a-1.0-py3-none-any.whl").unlink()
-    with pytest.raises(WheelError, match="invoke build"):
-        describe(options())
+    """The one in the pool is none."""
+    with pytest.raises(WheelError, match=r"no tuned wheel in .*invoke build"):
+        describe(options(candidate=""))
 
 
 @pytest.mark.parametrize(

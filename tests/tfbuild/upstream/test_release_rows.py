@@ -81,8 +81,7 @@ def test_what_was_verified_is_recorded_for_one_release() -> None:
 
 
 def test_wheels_are_ordered_as_in_the_table() -> None:
-    packages = ("tensorflow-cpu", "tensorflow")
-    assert order_wheels(reversed(WHEELS), packages) == WHEELS
+    assert order_wheels(reversed(WHEELS)) == WHEELS
 
 
 LINUX = "sys_platform == 'linux'"
