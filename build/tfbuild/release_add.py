@@ -27,6 +27,7 @@ from tfbuild.upstream.release_rows import (
     PublishedWheel,
     add_row,
     order_wheels,
+    require_new,
     simplify_lock,
 )
 from tfbuild.upstream.releases import CPU_PACKAGES
@@ -88,6 +89,7 @@ def add_release(version: str, source_sha256: str, paths: Paths) -> AddedRelease:
     Raises UsageError, ReleaseError, DownloadError, ChecksumError.
     """
     check_request(version, source_sha256)
+    require_new(read_text(releases.TABLE), version)
     with console.report_step(f"wheels of TensorFlow {version}"):
         wheels = find_wheels(version)
     table = add_row(read_text(releases.TABLE), version, wheels, source_sha256)

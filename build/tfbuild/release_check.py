@@ -78,7 +78,7 @@ def check_release(text: str) -> tuple[ReleaseFact, ...]:
         _create_fact(
             "row of releases.toml",
             row is not None,
-            f"Run: invoke releases --add {version} --source-sha256 HASH",
+            "Run: invoke releases --add VERSION --source-sha256 HASH",
         ),
         *kernels,
         _create_fact(

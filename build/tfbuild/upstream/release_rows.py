@@ -34,26 +34,35 @@ class PublishedWheel:
     sha256: str
 
 
-def add_row(table: str, version: str, wheels: Sequence[PublishedWheel], source_sha256: str) -> str:
-    """Return the table with a row for the release.
-
-    What only the release's sources would show is taken over from the release before it, and a
-    comment says so. Raises ReleaseError if the release is in the table, or is older than all.
-    """
-    head, *rows = re.split(r"(?m)^(?=\[\[release\]\]$)", table)
-    versions = [_parse(row)["version"] for row in rows]
+def require_new(table: str, version: str) -> None:
+    """Raise ReleaseError if the release is in the table, or is older than all."""
+    _, versions = _split(table)
     if version in versions:
         raise ReleaseError(f"TensorFlow {version} is in the table already")
-    place = sum(Version(known) < Version(version) for known in versions)
-    if place == 0:
+    if all(Version(version) < Version(known) for known in versions):
         raise ReleaseError(
             f"TensorFlow {version} is older than the releases of the table",
             hint="Write its row by hand",
         )
-    row = render_row(_parse(rows[place - 1]), version, wheels, source_sha256)
-    before = [each.rstrip("\n") + "\n\n" for each in rows[:place]]
-    after = rows[place:]
-    return "".join([head, *before, row, *(["\n"] if after else []), *after])
+
+
+def add_row(table: str, version: str, wheels: Sequence[PublishedWheel], source_sha256: str) -> str:
+    """Return the table with a row for a release that is new (`require_new`).
+
+    What only the release's sources would show is taken over from the release before it, and a
+    comment says so.
+    """
+    head, rows = _split(table)
+    before = [known for known in rows if Version(known) < Version(version)]
+    row = render_row(_parse(rows[before[-1]]), version, wheels, source_sha256)
+    texts = {known: text.rstrip("\n") for known, text in rows.items()} | {version: row.rstrip("\n")}
+    return head + "\n\n".join(texts[known] for known in sorted(texts, key=Version)) + "\n"
+
+
+def _split(table: str) -> tuple[str, dict[str, str]]:
+    """Return what stands before the rows, and the rows by version."""
+    head, *rows = re.split(r"(?m)^(?=\[\[release\]\]$)", table)
+    return head, {_parse(row)["version"]: row for row in rows}
 
 
 def _parse(row: str) -> dict[str, Any]:
@@ -98,15 +107,10 @@ def _render(value: object) -> str:
 
 def record_verification(table: str, version: str, text: str) -> str:
     """Return the table with what was verified of the release's kernels."""
-    head, *rows = re.split(r"(?m)^(?=\[\[release\]\]$)", table)
+    head, rows = _split(table)
     line = f"verified_kernels = {json.dumps(text)}"
-    changed = [
-        re.sub(r"(?m)^verified_kernels = .*$", lambda _: line, row, count=1)
-        if _parse(row)["version"] == version
-        else row
-        for row in rows
-    ]
-    return "".join([head, *changed])
+    row = re.sub(r"(?m)^verified_kernels = .*$", lambda _: line, rows[version], count=1)
+    return head + "".join((rows | {version: row}).values())
 
 
 def simplify_lock(lock: str, pythons: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from tfbuild.upstream.release_rows import (
     add_row,
     order_wheels,
     record_verification,
+    require_new,
     simplify_lock,
     simplify_marker,
 )
@@ -46,6 +47,7 @@ def rows(table: str) -> list[dict[str, Any]]:
 
 def test_a_new_release_stands_last_and_takes_over_what_is_not_known() -> None:
     added = add_row(TABLE, "2.99.0", WHEELS, SHA)
+    assert added.startswith(TABLE.rstrip("\n"))
     *before, last, row = rows(added)
     assert [*before, last] == rows(TABLE)
     assert row["pythons"] == ["3.13", "3.14"]
@@ -69,7 +71,8 @@ def test_a_patch_release_stands_where_it_belongs() -> None:
 )
 def test_what_cannot_be_added_is_said(version: str, message: str) -> None:
     with pytest.raises(ReleaseError, match=message):
-        add_row(TABLE, version, WHEELS, SHA)
+        require_new(TABLE, version)
+    require_new(TABLE, "2.99.0")
 
 
 def test_what_was_verified_is_recorded_for_one_release() -> None:
