@@ -7,7 +7,8 @@ from tfbench.commands import CompareOptions
 from tfbuild import handlers as builds
 from tfbuild import release_add
 from tfbuild.commands import BuildOptions, ReleasesOptions, Request
-from tfbuild.kernelbuild.pool import BuiltWheel
+from tfbuild.packing import tuned
+from tfbuild.packing.tuned import Tuned
 from tfbuild.upstream import releases
 from tfbuild.upstream.release_rows import record_verification
 from tfcore import console, durations, settings
@@ -34,21 +35,24 @@ def add_release(options: ReleasesOptions, *, as_json: bool) -> str:
     (built,) = builds.build_wheel(request, BuildOptions(source=options.source))
     compare_options = CompareOptions(candidate=str(built.wheel), budget=options.budget)
     comparison, report = handlers.compare_wheels(compare_options, as_json=False)
-    verified = describe_verified(built, comparison)
+    facts = tuned.read_tuned(built.wheel)
+    assert facts is not None  # noqa: S101  (it was just built)
+    verified = describe_verified(facts, comparison)
     table = record_verification(read_text(releases.TABLE), added.version, verified)
     write_atomic(releases.TABLE, table)
     return text if as_json else f"{report}recorded for {added.version}: {verified}\n"
 
 
-def describe_verified(built: BuiltWheel, comparison: Comparison) -> str:
-    """Describe what was built and compared, for the table of releases."""
-    units = {verdict.unit for part in built.parts for verdict in part.verdicts if verdict.admitted}
-    fused = sum(unit.startswith("fused/") for unit in units)
+def describe_verified(facts: Tuned, comparison: Comparison) -> str:
+    """Describe what was built, of which sources, and compared, for the table of releases."""
+    fused = sum(unit.startswith("fused/") for unit in facts.kernels)
     python = ".".join(comparison.arms[0].python.split(".")[:2])
     models = len({cell.workload for cell in comparison.cells})
+    groups = console.format_count(len(facts.kernels), "kernel group")
+    host = comparison.host.cpu
+    sources = f"{facts.nearness.summary}; " if facts.nearness else ""
     return (
-        f"{console.format_count(len(units), 'kernel group')}, {fused} of them fused ops, built, "
-        f"tested and installed on Linux {comparison.host.cpu.architecture} with CPython "
-        f"{python}; {console.format_count(models, 'model')} "
-        f"compared with stock on {comparison.host.cpu.name}"
+        f"{sources}{groups}, {fused} of them fused ops, built, tested and installed on Linux "
+        f"{host.architecture} with CPython {python}; {console.format_count(models, 'model')} "
+        f"compared with stock on {host.name}"
     )
